@@ -1,0 +1,1 @@
+"""Rules over facts: loading, conditions, evaluation, selection, recommendations."""

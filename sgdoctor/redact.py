@@ -1,0 +1,62 @@
+"""Secrets are taken out while facts are collected, so that none reaches a fact, a snapshot or a report."""
+
+from __future__ import annotations
+
+import re
+
+REDACTED = "<redacted>"
+
+# Flag destinations of SGLang whose value is a secret (server_args.py, 0.5.7 to 0.5.23).
+SECRET_DESTINATIONS = frozenset({"api_key", "admin_api_key", "ssl_keyfile_password", "watermark_key"})
+
+# Environment variables that a doctor reads. Everything else stays where it is.
+ENVIRONMENT_ALLOWED = re.compile(
+    r"^(SGLANG_|SGL_|NCCL_|GLOO_|CUDA_|TRITON_|TORCH|FLASHINFER_|NVSHMEM_|HIP_|ROCR_|OMP_NUM_THREADS$"
+    r"|HF_HOME$|HF_HUB_CACHE$|HUGGINGFACE_HUB_CACHE$|TRANSFORMERS_CACHE$|MODELSCOPE_CACHE$|XDG_CACHE_HOME$"
+    r"|LD_PRELOAD$|LD_LIBRARY_PATH$|PYTHONPATH$|VIRTUAL_ENV$|CONDA_PREFIX$|HOME$|PATH$)"
+)
+_SECRET_NAME = re.compile(r"(?i)(token|secret|passw|api_?key|credential|private)")
+
+_TEXT_PATTERNS = (
+    # --api-key VALUE, --api-key=VALUE
+    re.compile(r"(?i)(--(?:admin-)?api-key[= ]+|--ssl-keyfile-password[= ]+)(\"[^\"]*\"|'[^']*'|\S+)"),
+    # api_key='VALUE', 'api_key': 'VALUE', "api_key": "VALUE" (not None)
+    re.compile(
+        r"(?i)(['\"]?\b(?:admin_)?(?:api_key|ssl_keyfile_password|hf_token)['\"]?\s*[=:]\s*)"
+        r"('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
+    ),
+    # NAME_TOKEN=VALUE, NAME_SECRET_ACCESS_KEY=VALUE in shell text
+    re.compile(
+        r"\b([A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS?)[A-Z0-9_]*=)"
+        r"(\"[^\"]*\"|'[^']*'|[^\s\"']+)"
+    ),
+    # Authorization: Bearer VALUE
+    re.compile(r"(?i)(authorization:\s*(?:bearer|basic)\s+)([^\s\"']+)"),
+    # scheme://user:password@host
+    re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)([^\s@/]+)(?=@)"),
+    # tokens recognizable by their own form: Hugging Face, OpenAI style, AWS access keys, GitHub
+    re.compile(r"()\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16}|gh[pousr]_[A-Za-z0-9]{30,})"),
+)
+
+
+def text(line: str) -> str:
+    """Return ``line`` (of a log, a script, a command) with the secrets in it replaced."""
+    for pattern in _TEXT_PATTERNS:
+        line = pattern.sub(lambda found: found.group(1) + REDACTED, line)
+    return line
+
+
+def argument(destination: str, value: object) -> object:
+    """Return the value of the flag with this destination, replaced when the flag holds a secret."""
+    if destination in SECRET_DESTINATIONS:
+        return value if value is None else REDACTED
+    return text(value) if isinstance(value, str) else value
+
+
+def environment(variables: dict[str, str]) -> dict[str, str]:
+    """Return the variables a doctor may know, their secrets replaced."""
+    return {
+        name: REDACTED if _SECRET_NAME.search(name) else text(value)
+        for name, value in variables.items()
+        if ENVIRONMENT_ALLOWED.match(name)
+    }
