@@ -1,4 +1,4 @@
-"""Placeholders in the texts of a rule: `{fact}`, `{group}` of the log pattern, `{name|what to say without it}`."""
+"""Placeholders in a rule's texts: `{fact}`, `{group}` of the log pattern, `{name|words for want of it}`."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ class Outcome(str, enum.Enum):
 class Recommendation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One thing to do; exactly one of the first six fields is set.
 
-    ``run`` is a command; ``remove`` a server flag; ``set`` a server flag with ``value``; ``env`` an environment
-    variable with ``value`` (null: unset it); ``install`` a pip requirement; ``do`` anything else, in words.
-    Texts may hold placeholders as messages do.
+    ``run`` is a command; ``remove`` a server flag; ``set`` a server flag with ``value``; ``env`` an
+    environment variable with ``value`` (null: unset it); ``install`` a pip requirement; ``do`` anything else,
+    in words. Texts may hold placeholders as messages do.
     """
 
     run: str | None = None

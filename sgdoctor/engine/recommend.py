@@ -34,8 +34,8 @@ def knob(recommendation: Recommendation) -> tuple[str, str] | None:
         value = "" if recommendation.value is None else f" {recommendation.value}"
         return name, "removed" if recommendation.set is None else f"set{value}"
     if recommendation.env is not None:
-        value = recommendation.value
-        return f"${recommendation.env}", "unset" if value is None else f"={value}"
+        unset = recommendation.value is None
+        return f"${recommendation.env}", "unset" if unset else f"={recommendation.value}"
     if recommendation.install is not None:
         found = _REQUIREMENT.match(recommendation.install)
         if found:

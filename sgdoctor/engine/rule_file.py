@@ -104,15 +104,22 @@ def _plain(node: Any, path: Path, place: str, lines: dict[str, int]) -> Any:
     if node.id == "sequence":
         return [_plain(child, path, f"{place}[{at}]", lines) for at, child in enumerate(node.value)]
     found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for key_node, child in node.value:
         key = key_node.value
         key_line = key_node.start_mark.line + 1
         if key_node.id != "scalar":
             raise RulePackError(path, key_line, "a key is a plain word")
-        if key in found:
+        value = _plain(child, path, f"{place}.{key}", lines)
+        if key == "<<" and key_node.style is None:
+            if not isinstance(value, dict):
+                raise RulePackError(path, key_line, "`<<` takes the alias of a mapping: `<<: *name`")
+            merged.update(value)
+        elif key in found:
             raise RulePackError(path, key_line, f"`{key}` is given twice; keep one")
-        found[key] = _plain(child, path, f"{place}.{key}", lines)
-    return found
+        else:
+            found[key] = value
+    return {**merged, **found}
 
 
 def _scalar(node: Any, path: Path, line: int) -> Any:
