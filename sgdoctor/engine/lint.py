@@ -167,8 +167,15 @@ def _texts(rule: CompiledRule, names: Vocabulary) -> Iterator[tuple[str, str]]:
                     place,
                     f"{{{name}}} is neither a fact nor a group{nearest(name, [*names.specs, *groups])}",
                 )
-            elif name not in read and fallback is None:
+            elif fallback is None and not _known_with(name, read, in_log=told.match is not None):
                 yield place, f"{{{name}}} may be unknown here; write {{{name}|words for want of it}}"
+
+
+def _known_with(name: str, read: set[str], *, in_log: bool) -> bool:
+    """Whether a fact is known where those ``read`` are: read itself, or set together with one (moe.up.*)."""
+    group = name.rpartition(".")[0]
+    together = "." in group and any(other.rpartition(".")[0] == group for other in read)
+    return name in read or together or (in_log and group == "log")
 
 
 def _groups(pattern: str | None) -> set[str]:

@@ -111,7 +111,7 @@ def _plain(node: Any, path: Path, place: str, lines: dict[str, int]) -> Any:
         if key_node.id != "scalar":
             raise RulePackError(path, key_line, "a key is a plain word")
         value = _plain(child, path, f"{place}.{key}", lines)
-        if key == "<<" and key_node.style is None:
+        if key == "<<" and not key_node.style:
             if not isinstance(value, dict):
                 raise RulePackError(path, key_line, "`<<` takes the alias of a mapping: `<<: *name`")
             merged.update(value)
