@@ -45,7 +45,10 @@ def check(text: str, vocabulary: Vocabulary) -> tuple[Node, tuple[str, ...]]:
     """
     checker = _Checker(text, vocabulary)
     body = checker.parse()
-    found = checker.check(body, NO_FACTS)
+    try:
+        found = checker.check(body, NO_FACTS)
+    except RecursionError:
+        raise ExprError("nested too deep; make it a derived fact", text) from None
     checker.require_bool(body, found)
     return found.node, tuple(dict.fromkeys(checker.names))
 
@@ -63,6 +66,8 @@ class _Checker:
         """Return Python's own tree of the text."""
         if len(self.text) > MAX_LENGTH:
             raise ExprError(f"longer than {MAX_LENGTH} characters; make it a derived fact", self.text)
+        if not self.text.strip():
+            raise ExprError("not an expression: it is empty", self.text)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
