@@ -1,0 +1,21 @@
+"""The command line. What is not needed for ``--version`` is imported later."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import sgdoctor
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code (docs/exit-codes.md)."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given == ["--version"]:
+        from sgdoctor.cli.output import emit
+
+        emit(f"sgdoctor {sgdoctor.__version__}\n")
+        return 0
+    from sgdoctor.cli.group import run
+
+    return run(given)

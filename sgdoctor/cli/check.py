@@ -1,0 +1,105 @@
+"""``sgdoctor check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sgdoctor.cli.sources import SourcesCommand, source_options, sources_from
+
+if TYPE_CHECKING:
+    from sgdoctor.report.model import Report
+
+FORMATS = ("terminal", "json")
+SEVERITIES = ("error", "warning", "info", "never")
+
+_FORMAT = f"{' or '.join(FORMATS)}. Default: terminal."
+_FAIL_ON = "Exit with 1 at findings this bad: error, warning, info or never. Default: error."
+
+EPILOG = """\b
+Examples:
+  sgdoctor check
+  sgdoctor check --url http://127.0.0.1:30000 --log server.log
+  docker logs sglang 2>&1 | sgdoctor check --log -
+  sgdoctor check --launch launch.sh --model config.json --environment env.json
+  sgdoctor check --gpu H200:8 -- python3 -m sglang.launch_server --tp 8 ...
+  sgdoctor check --launch launch.sh --fail-on warning || exit 1
+
+With no source, this machine is looked at: its GPUs, its Python environment and every running server.
+Each source alone is enough for the rules that it can decide; the others are counted, and listed with -v.
+"""
+
+
+@click.command("check", cls=SourcesCommand, epilog=EPILOG)
+@source_options
+@click.option(
+    "--format", "form", metavar="FORMAT", type=click.Choice(FORMATS), default="terminal", help=_FORMAT
+)
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the report there.")
+@click.option("--fail-on", metavar="SEVERITY", type=click.Choice(SEVERITIES), default="error", help=_FAIL_ON)
+@click.option("--strict", is_flag=True, help="Exit with 3 when a named source could be read only in part.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show what is only suspected, all evidence, what is undecided."
+)
+@click.option("--select", metavar="CODES", multiple=True, help="Only these rules: CFG101, or CFG,ARG1.")
+@click.option("--ignore", metavar="CODES", multiple=True, help="All rules but these.")
+@click.option(
+    "--rules", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="Add a folder of rules."
+)
+def command(**options: Any) -> int:
+    """Say what is wrong with SGLang deployments, how that is known, and what to do.
+
+    Nothing is changed, and no server is asked for more than its status.
+    """
+    from sgdoctor.check import check
+    from sgdoctor.cli.output import complain, emit, save, writable
+    from sgdoctor.cli.progress import Progress
+    from sgdoctor.report.model import exit_code
+
+    output: Path | None = options["output"]
+    if output is not None and str(output) == "-":
+        output = None
+    if output is not None:
+        writable(output)
+    sources = sources_from(options)
+    with Progress() as progress:
+        report = check(
+            sources,
+            select=_codes(options["select"]),
+            ignore=_codes(options["ignore"]),
+            rules=options["rules"],
+            progress=progress.say,
+        )
+    if output is None:
+        emit(_rendered(report, options["form"], verbose=options["verbose"]))
+    else:
+        save(output, _rendered(report, options["form"], verbose=options["verbose"], to_file=True))
+        complain(f"{output}: {_line(report)}")
+    return exit_code(report, options["fail_on"], strict=options["strict"])
+
+
+def _codes(given: tuple[str, ...]) -> list[str]:
+    return [code.strip() for each in given for code in each.split(",") if code.strip()]
+
+
+def _rendered(report: Report, form: str, *, verbose: bool, to_file: bool = False) -> str:
+    if form == "json":
+        from sgdoctor.report import json
+
+        return json.render(report)
+    from sgdoctor.cli.terminal import show
+    from sgdoctor.report import terminal
+
+    return show(
+        lambda width, encoding: terminal.render(report, width=width, verbose=verbose, encoding=encoding),
+        to_file=to_file,
+    )
+
+
+def _line(report: Report) -> str:
+    """Return what was found, for standard error when the report went to a file."""
+    from sgdoctor.report import terminal
+
+    return terminal.counted(report.summary)

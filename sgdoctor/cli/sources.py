@@ -1,0 +1,115 @@
+"""The options that name sources, the same for every command that reads a deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+# Each option of a source: its names, what it takes, its help.
+_SOURCES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("--url",), {"metavar": "URL", "help": "A running server, asked with GET alone."}),
+    (
+        ("--api-key",),
+        {
+            "metavar": "KEY",
+            "envvar": "SGDOCTOR_API_KEY",
+            "show_envvar": True,
+            "help": "Its API key.",
+        },
+    ),
+    (
+        ("--log", "logs"),
+        {
+            "metavar": "FILE",
+            "multiple": True,
+            "help": "A server's log, also .gz; - is standard input. Once a node.",
+        },
+    ),
+    (("--launch",), {"metavar": "FILE", "help": "A launch script (bash). A launch command goes behind --."}),
+    (("--model",), {"metavar": "PATH", "help": "The model's folder or its config.json."}),
+    (("--python",), {"metavar": "PATH", "help": "The Python environment or interpreter that runs SGLang."}),
+    (
+        ("--environment",),
+        {"metavar": "FILE", "help": "What another machine has: a snapshot, or JSON with packages and gpus."},
+    ),
+    (("--server-info",), {"metavar": "FILE", "help": "A saved answer of /server_info."}),
+    (("--metrics",), {"metavar": "FILE", "help": "A saved answer of /metrics."}),
+    (("--gpu",), {"metavar": "NAME[:COUNT]", "help": "As if the GPUs were these: H200:8."}),
+    (
+        ("--assume",),
+        {"metavar": "FACT=VALUE", "multiple": True, "help": "As if this were so: triton.version=3.6.0."},
+    ),
+    (("--sample",), {"metavar": "NAME", "help": "A deployment that comes with sgdoctor."}),
+    (("--snapshot",), {"metavar": "FILE", "help": "A file that sgdoctor snapshot wrote."}),
+    (("--deep",), {"is_flag": True, "help": "Also try `import sglang`, in a child with a timeout."}),
+]
+
+
+def source_options(function: Decorated) -> Decorated:
+    """Give a command the options that name sources."""
+    for names, settings in reversed(_SOURCES):
+        function = click.option(*names, **settings)(function)
+    return function
+
+
+class SourcesCommand(click.Command):
+    """A command whose arguments behind ``--`` are a launch command; there are no others."""
+
+    allow_extra_args = True  # to say more about them than that they are unexpected
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Split off the launch command; a word before it that belongs to no option is a mistake."""
+        launch: tuple[str, ...] = ()
+        if "--" in args:
+            at = args.index("--")
+            args, launch = args[:at], tuple(args[at + 1 :])
+            if not launch:
+                raise click.UsageError("nothing behind --; the launch command goes there", ctx)
+        rest = super().parse_args(ctx, args)
+        if rest:
+            raise click.UsageError(f"{rest[0]}: {_meant(rest[0])}", ctx)
+        ctx.params["command"] = launch
+        return rest
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of sources and the others in a section each."""
+        sources = {names[0] for names, _ in _SOURCES}
+        sections: dict[str, list[tuple[str, str]]] = {"Sources": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections["Sources" if parameter.opts[0] in sources else "Options"].append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the words of the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND ...]"]
+
+
+def _meant(word: str) -> str:
+    """Return which option an argument without one was probably meant for."""
+    options = {".log": "--log", ".gz": "--log", ".txt": "--log", ".sh": "--launch"}
+    options |= {
+        "config.json": "--model",
+        "environment.json": "--environment",
+        "server_info.json": "--server-info",
+    }
+    for end, option in options.items():
+        if word.endswith(end):
+            return f"name it as {option} {word}"
+    if word.startswith(("http://", "https://")):
+        return f"name it as --url {word}"
+    return "sources are named by options, and a launch command goes behind --"
+
+
+def sources_from(options: dict[str, Any]) -> Any:
+    """Take the options of sources out of ``options`` and return them as Sources."""
+    from sgdoctor.sources import Sources
+
+    return Sources(**{name: options.pop(name) for name in Sources.__struct_fields__ if name in options})

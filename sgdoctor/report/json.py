@@ -1,0 +1,50 @@
+"""The whole report as JSON, and the schema it keeps to (docs/report.schema.json)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sgdoctor.report.model import SCHEMA, Report
+
+
+def render(report: Report) -> str:
+    """Return the report as JSON text, indented, with a newline at its end."""
+    try:
+        encoded = msgspec.json.encode(report)
+    except UnicodeEncodeError:  # a file name that is not UTF-8 holds surrogates
+        encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(report)))
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_encodable(each) for each in value]
+    return value
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of a report, made from the structs and their docstrings."""
+    (top,), components = msgspec.json.schema_components([Report], ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"https://sgdoctor.dev/{SCHEMA}.json",
+        "title": "The report of sgdoctor check --format json",
+        **top,
+        "$defs": {name: _always_there(each) for name, each in sorted(components.items())},
+    }
+
+
+def _always_there(component: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a struct of which every field is written, whether it has a default or not."""
+    component = {name: each for name, each in component.items() if name != "required"}
+    properties = component.get("properties", {})
+    for each in properties.values():
+        each.pop("default", None)
+    written = list(properties) if component.get("title") != "Recommendation" else []
+    return {**component, **({"required": written} if written else {})}

@@ -1,0 +1,260 @@
+"""The report for a terminal: each deployment with what is wrong, how it is known and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import chain
+
+from sgdoctor.engine.model import Evidence, Finding, Recommendation
+from sgdoctor.report.header import deciding, header, joined, looked
+from sgdoctor.report.layout import NARROWEST, Line, Span, columns, command, flow, printable, words
+from sgdoctor.report.model import DeploymentReport, Report, Summary, UndecidedRule
+from sgdoctor.report.words import action, literal, phrase
+
+MARGIN = 9  # "warning" and two spaces
+DETAIL = 21  # where the text behind "known from" and "do" starts
+MOST_PLACES = 4
+MOST_PLACE = 30
+MOST_PHRASES = 3
+
+# What the eye should catch first: a message up to the end of its first clause.
+_CLAUSE = re.compile(r"[:;.](?=\s)")
+
+
+def render(report: Report, *, width: int = 80, verbose: bool = False, encoding: str = "utf-8") -> list[Line]:
+    """Lay ``report`` out at ``width`` columns, in characters that ``encoding`` has.
+
+    :func:`sgdoctor.report.layout.plain` and :func:`sgdoctor.report.colour.painted` write the lines.
+    """
+    page = _Page(max(width, NARROWEST), encoding, verbose=verbose)
+    blocks = [page.deployment(each) for each in report.deployments]
+    if not blocks:
+        blocks = [page.entry("unknown", "unknown", "No deployment and no installation was found.")]
+    return _separated([*blocks, page.totals(report)])
+
+
+class _Page:
+    """Lays out one report."""
+
+    def __init__(self, width: int, encoding: str, *, verbose: bool) -> None:
+        self.width = width
+        self.encoding = encoding
+        self.verbose = verbose
+
+    def words(self, text: str, style: str = "") -> list[Span]:
+        return words(printable(text, self.encoding), style)
+
+    def entry(self, label: str, style: str, text: str | list[Span]) -> list[Line]:
+        """Lay out a paragraph with a word in the margin."""
+        pieces = self.words(text) if isinstance(text, str) else text
+        return flow(pieces, self.width, MARGIN, [(label, style)])
+
+    def detail(self, label: str, pieces: list[Span]) -> list[Line]:
+        """Lay out a paragraph that belongs to the entry above it."""
+        return flow(pieces, self.width, DETAIL, [(" " * MARGIN, ""), (label, "label")])
+
+    # --- a deployment ---------------------------------------------------------------------------------
+
+    def deployment(self, deployment: DeploymentReport) -> list[Line]:
+        shown = [each for each in deployment.findings if self.verbose or each.confidence != "low"]
+        notes = self.notes(deployment)
+        if not (shown or notes or self.verbose) and deployment.decided and deployment.understood:
+            return self.healthy(deployment)
+        blocks = [self.title(deployment)]
+        blocks += [self.finding(each, deployment.consequences.get(each.code)) for each in shown]
+        if not shown:
+            blocks.append(self.nothing_found(deployment) + notes)
+        elif notes:
+            blocks.append(notes)
+        if self.verbose:
+            blocks += [self.undecided(each) for each in deployment.unknown]
+        return _separated(blocks)
+
+    def title(self, deployment: DeploymentReport) -> list[Line]:
+        separator = printable(" · ", self.encoding)
+        lines: list[str] = []
+        for part in (printable(each, self.encoding) for each in header(deployment)):
+            if lines and columns(lines[-1] + separator + part) <= self.width:
+                lines[-1] += separator + part
+            else:
+                lines.append(f"  {part}" if lines else part)
+        title: list[Line] = [[(line, "title")] for line in lines]
+        read = looked(deployment)
+        if self.verbose and read:
+            title += flow(self.words(f"looked at {read}", "dim"), self.width, 2)
+        return title
+
+    def healthy(self, deployment: DeploymentReport) -> list[Line]:
+        title = printable(" · ".join(header(deployment)), self.encoding)
+        said = f"nothing found in {looked(deployment)}.{_left_open(deployment)}"
+        return self.entry("ok", "ok", [*words(f"{title}:", "title"), *self.words(said)])
+
+    def nothing_found(self, deployment: DeploymentReport) -> list[Line]:
+        read = looked(deployment)
+        if not deployment.decided:
+            return self.entry(
+                "unknown", "unknown", f"Nothing could be decided{' from ' if read else ''}{read}."
+            )
+        if deployment.understood:
+            return self.entry("ok", "ok", f"Nothing found in {read}.{_left_open(deployment)}")
+        return self.entry("unknown", "unknown", f"Nothing found in what could be read: {read}.")
+
+    def notes(self, deployment: DeploymentReport) -> list[Line]:
+        """Lay out what was not understood, what broke and, when asked for more, who disagrees."""
+        said = [f"{each.place}: {each.said}" for each in deployment.looked_at if each.state != "understood"]
+        said += [note for note in deployment.notes if note not in said]
+        if self.verbose:
+            said += [
+                f"{each.kept.place} says {phrase(each.fact, each.kept.value)}, {each.other.place} says "
+                f"{phrase(each.fact, each.other.value)}: the first is taken."
+                for each in deployment.conflicts
+            ]
+        lines = list(chain.from_iterable(self.entry("note", "note", each) for each in said))
+        for broken in deployment.broken:
+            reason = f"This rule itself broke, which is a bug: {broken.reason}"
+            lines += self.entry("broken", "error", [(broken.code, "code"), ("", ""), *self.words(reason)])
+        return lines
+
+    # --- a finding ------------------------------------------------------------------------------------
+
+    def finding(self, finding: Finding, cause: str | None) -> list[Line]:
+        message = printable(finding.message, self.encoding)
+        clause = _CLAUSE.search(message)
+        end = clause.end() if clause else len(message)
+        pieces = words(message[:end], "strong") + words(message[end:])
+        if finding.confidence == "low":
+            pieces += words("(only suspected)", "dim")
+        label = [(finding.severity.ljust(MARGIN), finding.severity), (finding.code, "code"), (" ", "")]
+        lines = flow(pieces, self.width, MARGIN, label)
+        lines += self.known_from(finding.evidence)
+        if cause:
+            return lines + self.detail("do", self.words(f"what {cause} says: this follows from it"))
+        for number, recommendation in enumerate(finding.recommendation):
+            lines += self.action(recommendation, "" if number else "do")
+        return lines
+
+    def known_from(self, evidence: list[Evidence]) -> list[Line]:
+        """Lay out where the finding's facts were read, a place a line, and what was read there."""
+        items = _in_full(evidence) if self.verbose else _in_short(evidence)
+        widest = min(MOST_PLACE, (self.width - DETAIL) // 2)
+        gutter = 2 + max((columns(place) for place in items if columns(place) <= widest), default=0)
+        lines: list[Line] = []
+        for place, said in items.items():
+            label = "" if lines else "known from"
+            if columns(place) <= widest:
+                opening = [(" " * MARGIN, ""), (label.ljust(DETAIL - MARGIN), "label"), (place, "place")]
+                lines += flow(self.words(said), self.width, DETAIL + gutter, opening)
+            else:
+                lines += self.detail(label, self.words(place, "place"))
+                lines += flow(self.words(said), self.width, DETAIL + 2)
+        return lines
+
+    def action(self, recommendation: Recommendation, label: str) -> list[Line]:
+        said, is_command = action(recommendation)
+        said = printable(said, self.encoding)
+        note = self.words(f"({recommendation.note})", "dim") if recommendation.note else []
+        if not is_command:
+            return self.detail(label, words(said, "" if recommendation.do else "command") + note)
+        lines = command(said, self.width, DETAIL, [(" " * MARGIN, ""), (label, "label")])
+        return lines + (flow(note, self.width, DETAIL) if note else [])
+
+    def undecided(self, rule: UndecidedRule) -> list[Line]:
+        lines = self.entry("unknown", "unknown", [(rule.code, "code"), ("", ""), *self.words(rule.title)])
+        lines += self.detail("missing", self.words(", ".join(rule.missing)))
+        if rule.reason:
+            lines += self.detail("because", self.words(rule.reason))
+        if rule.options:
+            lines += self.detail("try", self.words(joined(rule.options, "or"), "command"))
+        return lines
+
+    # --- the last line --------------------------------------------------------------------------------
+
+    def totals(self, report: Report) -> list[Line]:
+        summary = report.summary
+        undecided = [rule for each in report.deployments for rule in each.unknown]
+        pieces = [*self.counts(summary), ("", "")]
+        rest = f"{_number(summary.passed, 'rule')} passed, {summary.unknown} could not be decided"
+        most, options = deciding(undecided)
+        if most:
+            rest += (
+                f" ({'all' if most == summary.unknown else f'{most} of them'} with {joined(options, 'or')})"
+            )
+        rest += f", {summary.not_applicable} do{'es' if summary.not_applicable == 1 else ''} not apply."
+        pieces += self.words(rest)
+        codes = [finding.code for each in report.deployments for finding in each.findings]
+        if codes:
+            pieces += [("", ""), (f"sgdoctor explain {codes[0]}", "command")]
+        return flow(pieces, self.width)
+
+    def counts(self, summary: Summary) -> list[Span]:
+        """Return the number of findings of each severity, those that are there in its colour."""
+        counted = [
+            (_number(summary.errors, "error"), "error" if summary.errors else ""),
+            (_number(summary.warnings, "warning"), "warning" if summary.warnings else ""),
+            (f"{summary.infos} info", "info" if summary.infos else ""),
+        ]
+        if summary.low_confidence:
+            counted.append((f"{summary.low_confidence} only suspected{'' if self.verbose else ' (-v)'}", ""))
+        if summary.broken:
+            counted.append((f"{_number(summary.broken, 'rule')} broken", "error"))
+        *head, (last, style) = counted
+        pieces = [piece for said, style in head for piece in words(f"{said},", style)]
+        return pieces + words(f"{last}.", style)
+
+
+def counted(summary: Summary) -> str:
+    """Return the number of findings of each severity, in words."""
+    return " ".join(word for word, _ in _Page(NARROWEST, "utf-8", verbose=True).counts(summary))
+
+
+def _by_place(evidence: list[Evidence]) -> dict[str, list[Evidence]]:
+    """Group evidence by where it was read; what was worked out from other facts names these as its place."""
+    places: dict[str, list[Evidence]] = {}
+    for each in evidence:
+        place = f"worked out from {each.place}" if each.source == "derived" else each.place
+        places.setdefault(place, []).append(each)
+    return places
+
+
+def _in_short(evidence: list[Evidence]) -> dict[str, str]:
+    """Return the places to go to and, in a few words, what stands there."""
+    read = [each for each in evidence if each.place and each.source != "derived"]
+    places = _by_place(read or evidence)
+    items = {}
+    for place, facts in list(places.items())[:MOST_PLACES]:
+        said = list(dict.fromkeys(phrase(each.fact, each.value) for each in facts))
+        if len(said) > MOST_PHRASES + 1:
+            said[MOST_PHRASES:] = [f"{len(said) - MOST_PHRASES} more"]
+        items[place] = ", ".join(said) + _times(max(each.count for each in facts))
+    if len(places) > MOST_PLACES:
+        items["..."] = f"{len(places) - MOST_PLACES} more with -v"
+    return items
+
+
+def _in_full(evidence: list[Evidence]) -> dict[str, str]:
+    """Return every place with every fact that was read there, by the names that rules use."""
+    return {
+        place: ", ".join(f"{each.fact} = {literal(each.value)}{_times(each.count)}" for each in facts)
+        for place, facts in _by_place(evidence).items()
+    }
+
+
+def _times(count: int) -> str:
+    return f" ({count} times)" if count > 1 else ""
+
+
+def _left_open(deployment: DeploymentReport) -> str:
+    number = len(deployment.unknown)
+    return f" {_number(number, 'rule')} could not be decided from that." if number else ""
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _separated(blocks: Iterable[list[Line]]) -> list[Line]:
+    lines: list[Line] = []
+    for block in blocks:
+        lines += [[], *block] if lines else block
+    return lines
