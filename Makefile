@@ -1,0 +1,53 @@
+# make check   sets everything up and prints a report: this machine's when SGLang is here, else the sample's
+# make test    sets everything up and runs all checks that CI runs
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3.10 || echo python3)
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: check test lint types unit docs goldens zipapp wheel clean
+
+check: $(VENV)/.installed
+	@$(BIN)/sgdoctor check --fail-on never; code=$$?; \
+	if [ $$code -eq 3 ]; then \
+	  echo "Nothing to examine here; this is the sample that comes with sgdoctor:" >&2; \
+	  $(BIN)/sgdoctor check --sample moe-no-config --fail-on never; \
+	else exit $$code; fi
+
+test: lint types unit
+
+lint: $(VENV)/.developed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/sgdoctor rules lint
+
+types: $(VENV)/.developed
+	$(BIN)/mypy --python-version 3.10
+	$(BIN)/mypy --python-version 3.13
+
+unit: $(VENV)/.developed
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+docs: $(VENV)/.developed
+	$(BIN)/python -m tools.docs
+
+goldens: $(VENV)/.developed
+	$(BIN)/python -m pytest -q tests/test_deployments.py --update-goldens
+
+zipapp: $(VENV)/.developed
+	$(BIN)/python -m tools.zipapp
+
+wheel: $(VENV)/.developed
+	$(BIN)/python -m build --outdir dist
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.developed: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group tests --group lint --group package
+	@touch $@
+
+clean:
+	rm -rf $(VENV) dist build .cache .coverage .mypy_cache .pytest_cache .ruff_cache
