@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+from collections.abc import Iterable
 
 import click
 
@@ -63,7 +63,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def nearest(name: str, names: Any) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """Return a hint at the names most like ``name``, or nothing."""
     import difflib
 

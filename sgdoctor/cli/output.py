@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import TextIO
 
 from sgdoctor.errors import UsageError
+
+TYPE_CHECKING = False  # typing and pathlib alone would take a third of the time of --version
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import TextIO
 
 
 def emit(text: str) -> None:
