@@ -35,7 +35,9 @@ _TEXT_PATTERNS = (
     # scheme://user:password@host
     re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)([^\s@/]+)(?=@)"),
     # tokens recognizable by their own form: Hugging Face, OpenAI style, AWS access keys, GitHub
-    re.compile(r"()\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16}|gh[pousr]_[A-Za-z0-9]{30,})"),
+    re.compile(
+        r"()\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16}|gh[pousr]_[A-Za-z0-9]{30,})"
+    ),
 )
 
 

@@ -44,6 +44,7 @@ def explain(facts: Facts) -> None:
         _set(facts, fatal, "env.SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", None)
     elif found := _LOOKUP_FOLDER.search(text):
         _set(facts, fatal, "moe.lookup_error", text)
+        _set(facts, fatal, "moe.config_matters", True)
 
 
 def _set(facts: Facts, fatal: Known, name: str, value: object) -> None:
