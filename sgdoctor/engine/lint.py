@@ -172,10 +172,15 @@ def _texts(rule: CompiledRule, names: Vocabulary) -> Iterator[tuple[str, str]]:
 
 
 def _known_with(name: str, read: set[str], *, in_log: bool) -> bool:
-    """Whether a fact is known where those ``read`` are: read itself, or set together with one (moe.up.*)."""
+    """Whether a fact is known where those ``read`` are: read itself, or set together with one of them.
+
+    Facts that share two parts of their names (moe.up.*) are set together, and so are those of a log.
+    """
     group = name.rpartition(".")[0]
-    together = "." in group and any(other.rpartition(".")[0] == group for other in read)
-    return name in read or together or (in_log and group == "log")
+    groups = {other.rpartition(".")[0] for other in read}
+    if group == "log":
+        return in_log or group in groups
+    return name in read or ("." in group and group in groups)
 
 
 def _groups(pattern: str | None) -> set[str]:

@@ -46,8 +46,14 @@ class RuleFile(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
 
     def error(self, place: str, reason: str, detail: str = "", offset: int = 0) -> RulePackError:
-        """Return the error for the value at ``place``, ``offset`` lines below its first."""
-        return RulePackError(self.path, self.lines.get(f"$.{place}", 1) + offset, reason, detail)
+        """Return the error for the value at ``place``, ``offset`` lines below its first.
+
+        What has no line of its own (a key that is missing, or merged in) is told of what it is a part of.
+        """
+        where = f"$.{place}"
+        while where and where not in self.lines:
+            where = where[: max(where.rfind("."), where.rfind("["), 0)]
+        return RulePackError(self.path, self.lines.get(where, 1) + offset, reason, detail)
 
 
 def read(path: Path, *, tests: bool = True) -> RuleFile:
