@@ -45,7 +45,7 @@ def test_sound_rules_pass(pack_folder):
         (CFG, "expect: pass", "expect: fail", "no case expects pass"),
         (CFG, 'input: {log: "", assume: {}}', "facts: {}", "no case has `input`"),
         (CFG, "name: dense", "name: a file", "two cases are named a file"),
-        (RUN, "facts: {}, ", "", ":15: no log: a case has `facts` (with `match`), or `input`"),
+        (RUN, "facts: {}, ", "", ":16: no log: a case has `facts` (with `match`), or `input`"),
         (CFG, "{model.name|The", "{model.nam|The", ":11: {model.nam} is neither a fact nor a group; did you"),
         (
             CFG,
@@ -111,7 +111,7 @@ def test_a_merged_fact_is_told_of_the_facts_it_was_merged_into(pack_folder):
     path = pack_folder / CFG
     path.write_text(path.read_text().replace("moe.up.source: default}", "moe.up.source: 3}"))
     lines = [one.removeprefix(str(path)).split(" ")[0] for one in lint.lint_folder(pack_folder)]
-    assert lines == [":22:", ":28:"]
+    assert lines == [":21:", ":30:"]
 
 
 def test_tests_come_last(pack_folder):
