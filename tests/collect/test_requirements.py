@@ -17,8 +17,10 @@ SGLANG_0_5_12 = [
     "sglang-kernel==0.4.2.post2",
     "torch==2.11.0",
     "transformers==5.6.0",
-    'torchcodec==0.8.0; sys_platform != "linux" or '
-    '(sys_platform == "linux" and platform_machine != "aarch64" and platform_machine != "arm64")',
+    (
+        'torchcodec==0.8.0; sys_platform != "linux" or '
+        '(sys_platform == "linux" and platform_machine != "aarch64" and platform_machine != "arm64")'
+    ),
     'pytest; extra == "test"',
     "pyzmq>=25.1.2",
 ]
