@@ -33,11 +33,12 @@ class Truth(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A checked condition; ``names`` are the facts in it, in the order of the text."""
+    """A checked condition, with the facts that it names, in their order, and the patterns of matches()."""
 
     text: str
     node: Node
     names: tuple[str, ...]
+    patterns: tuple[str, ...] = ()
 
     def evaluate(self, facts: Facts) -> Truth:
         """Hold the condition against ``facts``.
@@ -50,5 +51,4 @@ class Condition(msgspec.Struct, frozen=True):
 
 def compile_condition(text: str, vocabulary: Vocabulary) -> Condition:
     """Return the condition that ``text`` is; raises ExprError, with the place, when it is none."""
-    node, names = check(text, vocabulary)
-    return Condition(text, node, names)
+    return Condition(text, *check(text, vocabulary))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from sgdoctor.engine.expr_tree import (
     NO_FACTS,
@@ -37,8 +37,16 @@ _OTHER_SPELLINGS = {"true": "True", "false": "False", "null": "None", "none": "N
 _FUNCTIONS = 'version("..."), matches(fact, "pattern"), len(list), any(... for x in list), all(...)'
 
 
-def check(text: str, vocabulary: Vocabulary) -> tuple[Node, tuple[str, ...]]:
-    """Return the tree of the condition ``text`` and the facts it names, in the order of the text.
+class Checked(NamedTuple):
+    """The tree of a condition; the facts it names, in the order of the text; the patterns of matches()."""
+
+    node: Node
+    names: tuple[str, ...]
+    patterns: tuple[str, ...]
+
+
+def check(text: str, vocabulary: Vocabulary) -> Checked:
+    """Check the condition ``text``. The patterns are not: that takes RE2, which is slow to load.
 
     Raises ExprError when it is not a condition: bad syntax, an unknown name, types that do not go together,
     or an order or a calculation on what may be null.
@@ -50,7 +58,7 @@ def check(text: str, vocabulary: Vocabulary) -> tuple[Node, tuple[str, ...]]:
     except RecursionError:
         raise ExprError("nested too deep; make it a derived fact", text) from None
     checker.require_bool(body, found)
-    return found.node, tuple(dict.fromkeys(checker.names))
+    return Checked(found.node, tuple(dict.fromkeys(checker.names)), tuple(checker.patterns))
 
 
 class _Checker:
@@ -60,6 +68,7 @@ class _Checker:
         self.text = text
         self.vocabulary = vocabulary
         self.names: list[str] = []
+        self.patterns: list[str] = []
         self.variables: dict[str, tuple[str, Mapping[str, FieldSpec]]] = {}
 
     def parse(self) -> ast.expr:
@@ -320,7 +329,8 @@ class _Checker:
         raw = FactRef(found.node.name) if isinstance(found.node, FactRef) else found.node
         if isinstance(raw, FieldRef):
             raw = FieldRef(raw.variable, raw.field, nullable=raw.nullable)
-        return Typed(Matches(raw, self._literal(node.args[1], "the pattern of matches()")), BOOL)
+        self.patterns.append(self._literal(node.args[1], "the pattern of matches()"))
+        return Typed(Matches(raw, self.patterns[-1]), BOOL)
 
     def _literal(self, node: ast.expr, what: str) -> str:
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):

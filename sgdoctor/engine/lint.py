@@ -13,7 +13,7 @@ from sgdoctor.engine import releases, rule_file
 from sgdoctor.engine.expr_tree import compile_pattern
 from sgdoctor.engine.expr_types import nearest
 from sgdoctor.engine.messages import placeholders
-from sgdoctor.engine.rules import CompiledRule, Pack, RulePackError, compile_rule, find
+from sgdoctor.engine.rules import CompiledRule, Pack, RulePackError, bad_patterns, compile_rule, find
 from sgdoctor.vocabulary import Vocabulary
 
 FAMILIES: Final = ("cfg", "arg", "env", "hw", "mem", "net", "run", "sec", "qnt")
@@ -113,16 +113,10 @@ def _releases(rule: CompiledRule) -> Iterator[tuple[str, str]]:
 
 
 def _pattern(rule: CompiledRule) -> Iterator[tuple[str, str]]:
-    pattern = rule.rule.match
-    if pattern is None:
-        return
-    try:
-        compiled = compile_pattern(pattern)
-    except ValueError as error:
-        yield "match", f"not an RE2 pattern (no look-around): {error}"
-    else:
-        if compiled.search("") is not None:
-            yield "match", "the pattern matches every record"
+    bad = list(bad_patterns(rule))
+    yield from bad
+    if not bad and rule.rule.match is not None and compile_pattern(rule.rule.match).search("") is not None:
+        yield "match", "the pattern matches every record"
 
 
 def _cases(rule: CompiledRule) -> Iterator[tuple[str, str]]:

@@ -92,7 +92,8 @@ def load(extra: Sequence[Path] = (), *, root: Path | None = None, tests: bool = 
             if other is not one:
                 raise one.file.error("code", f"{one.code} is taken by {other.file.path}; take another code")
             if folder in extra:
-                check_pattern(one.file)
+                for key, problem in bad_patterns(one):
+                    raise one.file.error(key, f"{key}: {problem}")
     return Pack(tuple(compiled[code] for code in sorted(compiled)), names)
 
 
@@ -122,11 +123,20 @@ def _condition(file: rule_file.RuleFile, key: str, text: str | None, names: Voca
         raise file.error(key, reason, error.show(), error.line) from None
 
 
-def check_pattern(file: rule_file.RuleFile) -> None:
-    """Raise RulePackError when the rule's log pattern is not RE2."""
-    if file.rule.match is None:
-        return
+def bad_patterns(rule: CompiledRule) -> Iterator[tuple[str, str]]:
+    """Iterate over the patterns of a rule that are not RE2: the key they stand in, and why."""
+    patterns = [("match", rule.rule.match)] if rule.rule.match is not None else []
+    for key, condition in (("applies", rule.applies), ("when", rule.when)):
+        patterns += [(key, pattern) for pattern in (condition.patterns if condition else ())]
+    for key, pattern in patterns:
+        problem = _pattern_problem(pattern)
+        if problem is not None:
+            yield key, problem
+
+
+def _pattern_problem(pattern: str) -> str | None:
     try:
-        compile_pattern(file.rule.match)
+        compile_pattern(pattern)
     except ValueError as error:
-        raise file.error("match", f"match: not an RE2 pattern (no look-around): {error}") from None
+        return f"not an RE2 pattern (no look-around): {error}"
+    return None

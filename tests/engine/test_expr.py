@@ -133,6 +133,14 @@ def test_the_names_of_a_condition_stand_in_its_order():
     assert condition("log.died or gpu.count == 1 or log.died").names == ("log.died", "gpu.count")
 
 
+def test_a_pattern_that_is_none_is_an_error_when_it_is_needed():
+    bad = condition("log.died and matches(gpu.name, '(?=x)')")
+    assert bad.patterns == ("(?=x)",)
+    assert bad.evaluate(facts()).value is False
+    with pytest.raises(ValueError, match="invalid perl operator"):
+        bad.evaluate(facts(log__died=True))
+
+
 def test_a_version_that_is_none_counts_as_unknown():
     truth = condition('release >= version("0.5.10")').evaluate(facts(release="built from source"))
     assert truth == Truth(None, missing=frozenset({"release"}))

@@ -61,6 +61,7 @@ def test_sound_rules_pass(pack_folder):
             "is (?!not) full \\(",
             ":8: not an RE2 pattern (no look-around): invalid perl operator",
         ),
+        (CFG, "applies: model.is_moe", "applies: matches(model.name, '(?=x)')", ":9: not an RE2 pattern"),
         (RUN, "match: '", "match: '|", ":8: the pattern matches every record"),
         (RUN, 'size: "7"', 'sise: "7"', "full: sise is no group of the pattern"),
         (
