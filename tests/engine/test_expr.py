@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from sgdoctor.engine.expr import Condition, ExprError, Truth, compile_condition
+from sgdoctor.engine.expr_tree import UNKNOWN
 from sgdoctor.facts import Facts
 from sgdoctor.vocabulary import FactSpec, FieldSpec, Vocabulary
 
@@ -168,6 +169,11 @@ def test_a_division_by_zero_is_an_error_unless_something_unknown_might_have_kept
     )
 
 
+def test_nothing_takes_unknown_for_false():
+    with pytest.raises(TypeError, match="neither true nor false"):
+        bool(UNKNOWN)
+
+
 THREE = (True, False, None)
 
 
@@ -264,6 +270,8 @@ def test_unknown_is_no_truth_value():
         ("gpu.count =", "not an expression"),
         ("matches(gpu.name, '\\d')", "not an expression: invalid escape"),
         ("", "not an expression"),
+        ("log.died\0", "not an expression"),
+        ("gpu.count == 3j", "complex literals"),
         ("not " * 900 + "log.died", "nested too deep"),
         ("gpu.count == 4 or " * 400 + "log.died", "longer than"),
         ("(" * 1500 + "log.died" + ")" * 1500, "not an expression"),
