@@ -57,7 +57,7 @@ class Match(msgspec.Struct, frozen=True):
     count: int
     place: str
     text: str
-    groups: dict[str, str] = {}  # noqa: RUF012 (msgspec copies defaults)
+    groups: dict[str, str] = {}
     ranks: tuple[str, ...] = ()
 
 

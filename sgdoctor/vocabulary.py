@@ -30,7 +30,7 @@ class FactSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str
     nullable: bool = False
     unit: str | None = None
-    fields: dict[str, FieldSpec] = {}  # noqa: RUF012 (msgspec copies defaults)
+    fields: dict[str, FieldSpec] = {}
 
 
 class FieldSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ def _checked(name: str, kind: FactType, value: Any) -> Any:
         return list(value)
     if isinstance(value, bool) is not (kind == "bool") or not isinstance(value, _PYTHON_TYPES[kind]):
         raise FactTypeError(f"{name} is of type {kind}, not {type(value).__name__}")
-    return float(value) if kind == "float" else value
+    return value + 0.0 if kind == "float" else value
 
 
 def rules_root() -> Path:

@@ -8,11 +8,11 @@ from sgdoctor.report.words import bare
 MOST_OPTIONS = 3
 
 
-def header(deployment: DeploymentReport) -> list[str]:
-    """Return what a deployment is, in the parts of its title."""
+def header(deployment: DeploymentReport, *, alone: bool = True) -> list[str]:
+    """Return what a deployment is, in the parts of its title; its name too where it is not ``alone``."""
     summary = deployment.summary
     parts = [summary.model or deployment.name]
-    if summary.model and deployment.name not in (summary.model, ""):
+    if summary.model and not alone and deployment.name != summary.model:
         parts.append(deployment.name)
     if summary.sglang:
         parts.append(f"SGLang {summary.sglang}")

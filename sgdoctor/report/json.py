@@ -33,7 +33,7 @@ def schema() -> dict[str, Any]:
     (top,), components = msgspec.json.schema_components([Report], ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"https://sgdoctor.dev/{SCHEMA}.json",
+        "$id": f"urn:sgdoctor:{SCHEMA}",
         "title": "The report of sgdoctor check --format json",
         **top,
         "$defs": {name: _always_there(each) for name, each in sorted(components.items())},

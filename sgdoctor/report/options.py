@@ -28,6 +28,8 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "asked.": ("--launch",),
     "env.": ("--launch",),
     "arg.": ("--launch", "--url", "--log", "--server-info"),
+    "context.": ("--launch", "--url", "--log"),
+    "graph.": ("--launch", "--url", "--log"),
     "server.": ("--url",),
     "server.exposed": ("--launch", "--url", "--log"),
     "log.": ("--log",),

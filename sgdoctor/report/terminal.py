@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from sgdoctor.engine.model import Evidence, Finding, Recommendation
+from sgdoctor.facts import NOT_ASKED
 from sgdoctor.report.header import deciding, header, joined, looked
 from sgdoctor.report.layout import NARROWEST, Line, Span, columns, command, flow, printable, words
 from sgdoctor.report.model import DeploymentReport, Report, Summary, UndecidedRule
@@ -27,7 +28,7 @@ def render(report: Report, *, width: int = 80, verbose: bool = False, encoding: 
 
     :func:`sgdoctor.report.layout.plain` and :func:`sgdoctor.report.colour.painted` write the lines.
     """
-    page = _Page(max(width, NARROWEST), encoding, verbose=verbose)
+    page = _Page(max(width, NARROWEST), encoding, verbose=verbose, alone=len(report.deployments) == 1)
     blocks = [page.deployment(each) for each in report.deployments]
     if not blocks:
         blocks = [page.entry("unknown", "unknown", "No deployment and no installation was found.")]
@@ -37,10 +38,11 @@ def render(report: Report, *, width: int = 80, verbose: bool = False, encoding: 
 class _Page:
     """Lays out one report."""
 
-    def __init__(self, width: int, encoding: str, *, verbose: bool) -> None:
+    def __init__(self, width: int, encoding: str, *, verbose: bool, alone: bool = True) -> None:
         self.width = width
         self.encoding = encoding
         self.verbose = verbose
+        self.alone = alone
 
     def words(self, text: str, style: str = "") -> list[Span]:
         return words(printable(text, self.encoding), style)
@@ -67,26 +69,28 @@ class _Page:
             blocks.append(self.nothing_found(deployment) + notes)
         elif notes:
             blocks.append(notes)
-        if self.verbose:
-            blocks += [self.undecided(each) for each in deployment.unknown]
+        if self.verbose and deployment.unknown:
+            blocks.append(self.undecided(deployment.unknown))
         return _separated(blocks)
 
     def title(self, deployment: DeploymentReport) -> list[Line]:
         separator = printable(" · ", self.encoding)
         lines: list[str] = []
-        for part in (printable(each, self.encoding) for each in header(deployment)):
-            if lines and columns(lines[-1] + separator + part) <= self.width:
+        for part in (printable(each, self.encoding) for each in header(deployment, alone=self.alone)):
+            if lines and columns(lines[-1] + separator + part) <= self.width - 2:
                 lines[-1] += separator + part
             else:
-                lines.append(f"  {part}" if lines else part)
-        title: list[Line] = [[(line, "title")] for line in lines]
+                lines.append(part)
+        title: list[Line] = []
+        for line in lines:
+            title += flow(words(line, "title"), self.width, 2 if title else 0)
         read = looked(deployment)
         if self.verbose and read:
             title += flow(self.words(f"looked at {read}", "dim"), self.width, 2)
         return title
 
     def healthy(self, deployment: DeploymentReport) -> list[Line]:
-        title = printable(" · ".join(header(deployment)), self.encoding)
+        title = printable(" · ".join(header(deployment, alone=self.alone)), self.encoding)
         said = f"nothing found in {looked(deployment)}.{_left_open(deployment)}"
         return self.entry("ok", "ok", [*words(f"{title}:", "title"), *self.words(said)])
 
@@ -96,6 +100,8 @@ class _Page:
             return self.entry(
                 "unknown", "unknown", f"Nothing could be decided{' from ' if read else ''}{read}."
             )
+        if deployment.broken:
+            return self.entry("unknown", "unknown", f"Nothing found in {read}, but not every rule worked.")
         if deployment.understood:
             return self.entry("ok", "ok", f"Nothing found in {read}.{_left_open(deployment)}")
         return self.entry("unknown", "unknown", f"Nothing found in what could be read: {read}.")
@@ -137,7 +143,7 @@ class _Page:
     def known_from(self, evidence: list[Evidence]) -> list[Line]:
         """Lay out where the finding's facts were read, a place a line, and what was read there."""
         items = _in_full(evidence) if self.verbose else _in_short(evidence)
-        widest = min(MOST_PLACE, (self.width - DETAIL) // 2)
+        widest = 0 if self.verbose else min(MOST_PLACE, (self.width - DETAIL) // 2)
         gutter = 2 + max((columns(place) for place in items if columns(place) <= widest), default=0)
         lines: list[Line] = []
         for place, said in items.items():
@@ -159,28 +165,32 @@ class _Page:
         lines = command(said, self.width, DETAIL, [(" " * MARGIN, ""), (label, "label")])
         return lines + (flow(note, self.width, DETAIL) if note else [])
 
-    def undecided(self, rule: UndecidedRule) -> list[Line]:
-        lines = self.entry("unknown", "unknown", [(rule.code, "code"), ("", ""), *self.words(rule.title)])
-        lines += self.detail("missing", self.words(", ".join(rule.missing)))
-        if rule.reason:
-            lines += self.detail("because", self.words(rule.reason))
-        if rule.options:
-            lines += self.detail("try", self.words(joined(rule.options, "or"), "command"))
+    def undecided(self, rules: list[UndecidedRule]) -> list[Line]:
+        """Lay out the rules that were not decided, with what they lack and which option gives it."""
+        lines: list[Line] = []
+        for rule in rules:
+            lines += self.entry(
+                "unknown", "unknown", [(rule.code, "code"), ("", ""), *self.words(rule.title)]
+            )
+            lacks = f"{', '.join(rule.missing)}{'' if rule.reason == NOT_ASKED else f': {rule.reason}'}"
+            options = words(f"({joined(rule.options, 'or')})", "command") if rule.options else []
+            lines += self.detail("missing", self.words(lacks) + options)
         return lines
 
     # --- the last line --------------------------------------------------------------------------------
 
     def totals(self, report: Report) -> list[Line]:
         summary = report.summary
-        undecided = [rule for each in report.deployments for rule in each.unknown]
         pieces = [*self.counts(summary), ("", "")]
-        rest = f"{_number(summary.passed, 'rule')} passed, {summary.unknown} could not be decided"
-        most, options = deciding(undecided)
-        if most:
-            rest += (
-                f" ({'all' if most == summary.unknown else f'{most} of them'} with {joined(options, 'or')})"
-            )
-        rest += f", {summary.not_applicable} do{'es' if summary.not_applicable == 1 else ''} not apply."
+        told = [f"{_number(summary.passed, 'rule')} passed"]
+        most, options = deciding([rule for each in report.deployments for rule in each.unknown])
+        if summary.unknown:
+            part = "all" if most == summary.unknown else f"{most} of them"
+            way = f" ({part} with {joined(options, 'or')})" if most else ""
+            told.append(f"{summary.unknown} could not be decided{way}")
+        if summary.not_applicable:
+            told.append(f"{summary.not_applicable} do{'es' if summary.not_applicable == 1 else ''} not apply")
+        rest = f"{', '.join(told)}."
         pieces += self.words(rest)
         codes = [finding.code for each in report.deployments for finding in each.findings]
         if codes:

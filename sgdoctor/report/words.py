@@ -126,7 +126,7 @@ def _phrase(fact: str, value: Any) -> str:  # noqa: PLR0911 (one a family)
         return f"no {distribution}" if value is None else f"{distribution} {value}"
     if family == "pin":
         distribution = name.replace("_", "-")
-        return f"no pin of {distribution}" if value is None else f"pinned: {distribution} {value}"
+        return f"no pin of {distribution}" if value is None else f"pins {distribution} {value}"
     if fact == "gpus" and isinstance(value, list):
         return f"{len(value)} GPUs"
     if isinstance(value, list) and value and isinstance(value[0], dict):
