@@ -67,7 +67,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """Return a hint at the names most like ``name``, or nothing."""
     import difflib
 
-    found = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    names = list(names)
+    begun = [each for each in names if each.startswith(name)][:3]
+    found = begun or difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 

@@ -142,7 +142,7 @@ def _opening(first: Iterable[Span], indent: int) -> Line:
     used = sum(columns(text) for text, _ in line)
     if used < indent:
         line.append((" " * (indent - used), ""))
-    elif line and indent:
+    elif line and indent and (used > indent or not line[-1][0].endswith(" ")):
         line.append((" ", ""))
     return line
 
