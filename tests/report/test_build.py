@@ -99,7 +99,7 @@ def test_only_an_option_that_gives_all_that_is_missing_is_named():
 def test_every_fact_of_the_vocabulary_has_an_option():
     facts = Facts()
     without = [name for name in facts.vocabulary.specs if not options.giving([name])]
-    assert without == ["sources.conflicts"]
+    assert without == ["sources.conflicts"], "name the family's option in sgdoctor/report/options.py"
 
 
 def test_sources_that_disagree_are_in_the_report(pack):
