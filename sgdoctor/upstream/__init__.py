@@ -1,0 +1,1 @@
+"""How SGLang itself behaves, as functions of a release."""
