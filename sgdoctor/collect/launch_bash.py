@@ -1,0 +1,390 @@
+"""Follows a bash script along its syntax tree, without running anything, to the commands it would start.
+
+What a branch, a loop or an unknown word leaves open stays open: a variable that two ways through the script
+leave with different values is unknown from there on, except for the words both begin with.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from sgdoctor.collect.launch_containers import Container
+from sgdoctor.collect.launch_expand import Expander
+from sgdoctor.collect.launch_flow import Flow
+from sgdoctor.collect.launch_scope import Array, Scope
+from sgdoctor.collect.launch_words import Piece, Value, Word, unknown
+from sgdoctor.collect.launch_wrappers import SHELLS, Environment, Launch, Script, unwrap
+from sgdoctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+_STEPS = 20_000  # statements followed in one script, unrolled loops included
+_DEPTH = 12  # functions and scripts within scripts
+
+
+class Found(NamedTuple):
+    """A command that starts SGLang, and the line of the script where it begins and ends."""
+
+    launch: Launch
+    line: int
+    end_line: int
+
+
+class Problem(NamedTuple):
+    """A stretch of the script that is not understood as bash."""
+
+    line: int
+    end_line: int
+    text: str
+
+
+class Walk:
+    """What all scripts within one file share: the findings, the notes and the limits."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.notes: list[str] = []
+        self.found: list[Found] = []
+        self.problems: list[Problem] = []
+        self.recording = True
+        self.depth = 0
+        self._steps = 0
+
+    def step(self) -> None:
+        """Count a statement; raises UsageError when there are too many."""
+        self._steps += 1
+        if self._steps > _STEPS:
+            raise UsageError(f"{self.name} has too many loops and branches to be followed")
+
+
+@functools.cache
+def _parser() -> Parser:
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+def follow(text: str, walk: Walk) -> None:
+    """Follow the script ``text`` and leave what it starts in ``walk``. Raises UsageError where it cannot."""
+    scope = Scope(walk.name, walk.notes)
+    source = text.encode("utf-8", errors="replace")
+    starts = [0, *(number + 1 for number, byte in enumerate(source) if byte == 0x0A)]
+    try:
+        script = _Shell(walk, source, lambda byte: bisect.bisect_right(starts, byte))
+        script.run(scope)
+        if not walk.found:
+            script.run_functions(scope)
+    except RecursionError:
+        raise UsageError(f"{walk.name} is nested too deeply to be followed") from None
+
+
+class _Shell(Flow):
+    """One script: the file itself, or text that a command of it has a shell run."""
+
+    def __init__(
+        self,
+        walk: Walk,
+        source: bytes,
+        line_at: Callable[[int], int],
+        hidden: Sequence[Piece] = (),
+        container: Container | None = None,
+    ) -> None:
+        super().__init__(Expander(source, line_at, hidden), line_at)
+        self.walk = walk
+        self.container = container
+        self.script = source
+        self.root = _parser().parse(source).root_node
+        self.called: set[str] = set()
+        self.problems = [self._problem(node) for node in _broken(self.root)]
+        walk.problems += self.problems
+
+    def run(self, scope: Scope) -> None:
+        """Follow the whole script."""
+        self.sequence(self.root.named_children, scope)
+
+    def run_functions(self, scope: Scope) -> None:
+        """Follow the functions that nothing called: another script may."""
+        for name, (shell, body) in list(scope.functions.items()):
+            if name not in self.called:
+                inner = scope.copy()
+                inner.dead, inner.arguments = "", None
+                shell.visit(body, inner)
+
+    def visit(self, node: Node, scope: Scope) -> None:
+        """Follow one statement."""
+        self.walk.step()
+        handler = _HANDLERS.get(node.type)
+        if handler is not None:
+            handler(self, node, scope)
+
+    def rehearse(self, body: Sequence[Node], scope: Scope) -> None:
+        """Follow statements for what they do to ``scope`` alone."""
+        recording, self.walk.recording = self.walk.recording, False
+        try:
+            self.sequence(body, scope)
+        finally:
+            self.walk.recording = recording
+
+    # --- commands -------------------------------------------------------------------------------------
+
+    def function(self, node: Node, scope: Scope) -> None:
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if name is not None and body is not None:
+            scope.functions[self.expand.text(name)] = (self, body)
+
+    def redirected(self, node: Node, scope: Scope) -> None:
+        body = node.child_by_field_name("body")
+        if body is not None:
+            self.visit(body, scope)
+        for redirect in node.named_children:
+            if redirect.type != "heredoc_redirect":
+                continue
+            for part in redirect.named_children:
+                self.visit(part, scope.copy())
+            here = next((part for part in redirect.named_children if part.type == "heredoc_body"), None)
+            if here is not None and body is not None and body.type == "command":
+                self._heredoc(body, redirect, here, scope)
+
+    def _heredoc(self, command: Node, redirect: Node, here: Node, scope: Scope) -> None:
+        """Follow ``bash <<EOF``: the last word is a shell that reads its script from there."""
+        words = self.expand.words(self._arguments(command), scope)
+        if not words or not any(word.text.rpartition("/")[2] in SHELLS for word in words[-3:]):
+            return
+        start = next(part for part in redirect.children if part.type == "heredoc_start")
+        literal = any(quote in self.expand.text(start) for quote in "'\"\\")
+        pieces = self.expand.here(here, scope, literal=literal)
+        container = unwrap(words, self._environment(scope), self.container, heredoc=pieces)
+        if isinstance(container, Script):
+            self._script(container, scope)
+
+    def command(self, node: Node, scope: Scope) -> None:
+        own = scope.copy()
+        for child in node.children:
+            if child.type == "variable_assignment":
+                self.assign(child, own, export=True)
+        words = self.expand.words(self._arguments(node), scope)
+        if not words:
+            return
+        if words[0].text.startswith("--"):
+            line = words[0].line
+            scope.note(
+                f"{self.walk.name}:{line}: bash runs {words[0].text} as a command of its own, "
+                "as the line before does not go on"
+            )
+        self.start(words, node, scope, own)
+
+    def _arguments(self, node: Node) -> list[Node]:
+        skipped = (
+            "variable_assignment",
+            "comment",
+            "file_redirect",
+            "herestring_redirect",
+            "heredoc_redirect",
+        )
+        children = [child for child in node.children if child.type not in skipped]
+        return [
+            child
+            for number, child in enumerate(children)
+            if not (
+                child.type == "$" and number + 1 < len(children) and children[number + 1].type == "string"
+            )
+        ]
+
+    def start(self, words: list[Word], node: Node, scope: Scope, own: Scope) -> None:
+        """Follow a simple command: a builtin, a function, or a program run with the variables of ``own``."""
+        name = words[0].text if words[0].known else ""
+        if name in scope.functions:
+            self._call(name, words[1:], scope)
+            return
+        if name in _BUILTINS:
+            _BUILTINS[name](self, words, node, scope, own)
+            return
+        if name in _SETTERS:
+            _SETTERS[name](self, words, scope)
+            return
+        result = unwrap(words, self._environment(own), self.container)
+        if isinstance(result, Script):
+            self._script(result, own)
+        elif result is not None:
+            self._record(result, node, scope)
+
+    def _record(self, launch: Launch, node: Node, scope: Scope) -> None:
+        first, last = self.line_at(node.start_byte), self.line_at(max(node.start_byte, node.end_byte - 1))
+        for problem in self.problems:
+            if problem.line <= last and problem.end_line >= first:
+                raise UsageError(
+                    f"{self.walk.name}:{problem.line}: the command that starts SGLang is not understood as "
+                    f"bash near {problem.text!r}"
+                )
+        if _ends_in_escaped_blank(self.script, node.end_byte):
+            scope.note(
+                f"{self.walk.name}:{last}: ends in a backslash and a blank, so the command ends here, with a "
+                "word that is a single blank; no blank may follow the backslash"
+            )
+            launch.arguments.append(Word((Piece(" ", last),)))
+        found = Found(launch, first, last)
+        if self.walk.recording and found not in self.walk.found:
+            self.walk.found.append(found)
+
+    def _environment(self, scope: Scope) -> Environment:
+        environment = Environment()
+        for name, certain in scope.exported.items():
+            stored = scope.variables.get(name)
+            if isinstance(stored, Array) or stored is None:
+                continue
+            doubt = unknown(f"${name}", stored[0].line if stored else 0, f"{name} may not be exported")
+            environment.values[name] = stored if certain else (doubt,)
+        for name in scope.unset:
+            environment.values.setdefault(name, None)
+        return environment
+
+    def _script(self, script: Script, scope: Scope) -> None:
+        """Follow a script that a shell is given as text."""
+        if self.walk.depth >= _DEPTH:
+            return
+        text, offsets, lines, hidden = _assembled(script.text)
+        inner = scope
+        if not script.same_shell:
+            inner = Scope(scope.name, scope.notes)
+            inner.arguments = tuple(script.arguments)
+            for name, stored in script.environment.values.items():
+                if stored is None:
+                    inner.unset.add(name)
+                else:
+                    inner.assign(name, stored, export=True)
+        shell = _Shell(
+            self.walk,
+            text,
+            lambda byte: lines[max(bisect.bisect_right(offsets, byte) - 1, 0)] if lines else 0,
+            hidden,
+            script.container or self.container,
+        )
+        self.walk.depth += 1
+        try:
+            shell.run(inner)
+        finally:
+            self.walk.depth -= 1
+
+    def _call(self, name: str, arguments: Sequence[Word], scope: Scope) -> None:
+        self.called.add(name)
+        if self.walk.depth >= _DEPTH:
+            return
+        shell, body = scope.functions[name]
+        outside, scope.arguments = scope.arguments, tuple(arguments)
+        shell.locals.append({})
+        self.walk.depth += 1
+        try:
+            shell.visit(body, scope)
+        finally:
+            self.walk.depth -= 1
+            frame = shell.locals.pop()
+        scope.arguments = outside
+        for variable, old in frame.items():
+            scope.variables.pop(variable, None)
+            if old is not None:
+                scope.variables[variable] = old
+        if scope.dead == "return":
+            scope.dead = ""
+
+    # --- builtins -------------------------------------------------------------------------------------
+
+    def replace(self, words: list[Word], node: Node, scope: Scope, own: Scope) -> None:
+        rest = words[1:]
+        while rest and rest[0].text.startswith("-"):
+            rest = rest[2:] if rest[0].text == "-a" else rest[1:]
+        if rest:
+            self.start(rest, node, scope, own)
+            scope.dead = "exit"
+
+    def end(self, words: list[Word], node: Node, scope: Scope, own: Scope) -> None:
+        del node, own
+        scope.dead = words[0].text
+
+    def evaluate(self, words: list[Word], node: Node, scope: Scope, own: Scope) -> None:
+        del node, own
+        pieces: list[Piece] = []
+        for number, word in enumerate(words[1:]):
+            pieces += [Piece(" ", word.line)] * bool(number) + [*word.pieces]
+        self._script(Script(tuple(pieces), Environment(), same_shell=True), scope)
+
+    # --- syntax errors --------------------------------------------------------------------------------
+
+    def _problem(self, node: Node) -> Problem:
+        first = self.line_at(node.start_byte)
+        last = self.line_at(max(node.start_byte, node.end_byte - 1))
+        text = " ".join(self.expand.text(node).split())[:40] or f"a missing {node.type}"
+        return Problem(first, last, text)
+
+
+def _broken(node: Node) -> list[Node]:
+    """Return the nodes where the tree is not a sentence of the grammar."""
+    if node.is_error or node.is_missing:
+        return [node]
+    if not node.has_error:
+        return []
+    return [bad for child in node.children for bad in _broken(child)]
+
+
+def _ends_in_escaped_blank(source: bytes, end: int) -> bool:
+    line = source[end:].split(b"\n", 1)[0].strip(b"\r")
+    stripped = line.strip(b" \t")
+    return stripped == b"\\" and line[-1:] in (b" ", b"\t")
+
+
+def _assembled(pieces: Value) -> tuple[bytes, list[int], list[int], list[Piece]]:
+    """Return text with placeholders for what is unknown, and the offsets at which its lines change."""
+    text = b""
+    offsets: list[int] = []
+    lines: list[int] = []
+    hidden: list[Piece] = []
+    for piece in pieces:
+        offsets.append(len(text))
+        lines.append(piece.line)
+        if piece.known:
+            text += piece.text.encode("utf-8", errors="replace")
+        else:
+            text += f"\ue000{len(hidden)}\ue001".encode()
+            hidden.append(piece)
+    return text, offsets, lines, hidden
+
+
+_HANDLERS: dict[str, Callable[[_Shell, Node, Scope], None]] = {
+    "compound_statement": _Shell.block,
+    "do_group": _Shell.block,
+    "program": _Shell.block,
+    "negated_command": _Shell.block,
+    "subshell": _Shell.subshell,
+    "pipeline": _Shell.pipeline,
+    "list": _Shell.chain,
+    "if_statement": _Shell.choice,
+    "case_statement": _Shell.cases,
+    "for_statement": _Shell.each,
+    "while_statement": _Shell.rounds,
+    "c_style_for_statement": _Shell.counted,
+    "variable_assignment": _Shell.assignment,
+    "variable_assignments": _Shell.assignments,
+    "declaration_command": _Shell.declaration,
+    "unset_command": _Shell.unset,
+    "function_definition": _Shell.function,
+    "redirected_statement": _Shell.redirected,
+    "command": _Shell.command,
+}
+_BUILTINS: dict[str, Callable[[_Shell, list[Word], Node, Scope, Scope], None]] = {
+    "exec": _Shell.replace,
+    "exit": _Shell.end,
+    "return": _Shell.end,
+    "eval": _Shell.evaluate,
+}
+_SETTERS: dict[str, Callable[[_Shell, list[Word], Scope], None]] = {
+    "set": _Shell.set,
+    "shift": _Shell.shift,
+    "printf": _Shell.printf,
+    "source": _Shell.source,
+    ".": _Shell.source,
+    **dict.fromkeys(["read", "mapfile", "readarray", "getopts", "let"], _Shell.read),
+}

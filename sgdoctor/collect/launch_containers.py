@@ -1,0 +1,179 @@
+"""Reads ``docker run`` and its kin: image, environment, mounts, size of /dev/shm, and the command inside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from sgdoctor.collect.launch_words import Value, Word, cut
+
+ENGINES = frozenset({"docker", "podman", "nerdctl"})
+DEFAULT_SHM_MIB = 64  # of docker, podman and nerdctl
+
+# Options of `docker run` and `exec` that take no value; all others do.
+_SWITCHES = frozenset(
+    "--detach --disable-content-trust --help --init --interactive --no-healthcheck --no-hosts "
+    "--oom-kill-disable --privileged --publish-all --quiet --read-only --replace --rm --rootfs "
+    "--sig-proxy --systemd --tty".split()
+)
+_SHORT_SWITCHES = frozenset("dithPq")
+_SIZE = re.compile(r"(?i)^\s*([0-9]+(?:\.[0-9]+)?)\s*([bkmgt]?)(?:i?b)?\s*$")
+_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """A folder or file of the host and where the container has it."""
+
+    host: str
+    container: str
+
+
+class Container(msgspec.Struct):
+    """The container that the server runs in.
+
+    ``image`` is None for ``docker exec``. ``shm_mib`` is the size of its /dev/shm, None when the command does
+    not decide it (``--ipc=host``, a mount) or could not be read.
+    """
+
+    line: int
+    image: str | None = None
+    mounts: list[Mount] = []
+    env_files: list[Word] = []
+    shm_mib: int | None = None
+    shm_line: int = 0
+
+    def on_host(self, path: str) -> str | None:
+        """Return where the container's ``path`` is on the host, None when no mount has it."""
+        best: Mount | None = None
+        for mount in self.mounts:
+            inside = mount.container.rstrip("/")
+            if (path == inside or path.startswith(inside + "/")) and (
+                best is None or len(inside) > len(best.container.rstrip("/"))
+            ):
+                best = mount
+        return None if best is None else best.host.rstrip("/") + path[len(best.container.rstrip("/")) :]
+
+
+class _Options(msgspec.Struct):
+    given: list[tuple[str, Word]] = []
+    in_doubt: bool = False
+
+    def values(self, *names: str) -> list[Word]:
+        return [word for name, word in self.given if name in names]
+
+
+def container_command(
+    words: Sequence[Word],
+) -> tuple[Container | None, list[Word], dict[str, Value | None]]:
+    """Read ``docker ... run|exec ...``: the container, the command inside, the variables of ``-e``.
+
+    A variable is None when it is passed on. The container is None when the words run nothing.
+    """
+    verb = next((n for n, word in enumerate(words) if word.text in ("run", "exec", "create")), None)
+    if verb is None or any(
+        word.text in ("build", "compose", "pull", "logs", "stop", "rm") for word in words[:verb]
+    ):
+        return None, [], {}
+    options, rest = _options(words[verb + 1 :])
+    if not rest:
+        return None, [], {}
+    command = list(rest[1:])
+    entry = options.values("--entrypoint")
+    if entry and entry[-1].text:
+        command = [entry[-1], *command]
+    container = Container(line=words[0].line)
+    container.env_files = options.values("--env-file")
+    container.mounts = [mount for mount in map(_mount, options.given) if mount is not None]
+    if words[verb].text != "exec":
+        container.image = rest[0].text
+        _shm(container, options)
+    return container, command, _variables(options)
+
+
+def _options(words: Sequence[Word]) -> tuple[_Options, Sequence[Word]]:
+    """Split off the options before the image."""
+    options = _Options()
+    at = 0
+    while at < len(words):
+        word = words[at]
+        text = word.text
+        if word.many:
+            options.in_doubt = True
+            at += 1
+            continue
+        if text == "--":
+            return options, words[at + 1 :]
+        if not text.startswith("-") or text == "-":
+            break
+        at += 1
+        name, equals, _ = text.partition("=")
+        if text.startswith("--"):
+            if equals:
+                options.given.append((name, _after(word, len(name) + 1)))
+            elif name not in _SWITCHES and at < len(words):
+                options.given.append((name, words[at]))
+                at += 1
+            continue
+        letters = text[1:]
+        position = next((n for n, letter in enumerate(letters) if letter not in _SHORT_SWITCHES), None)
+        if position is None:
+            continue
+        option = "-" + letters[position]
+        attached = _after(word, position + 2)
+        if attached.text:
+            options.given.append(
+                (option, _after(word, position + 3) if attached.text[0] == "=" else attached)
+            )
+        elif at < len(words):
+            options.given.append((option, words[at]))
+            at += 1
+    return options, words[at:]
+
+
+def _after(word: Word, count: int) -> Word:
+    return Word(cut(word.pieces, count))
+
+
+def _variables(options: _Options) -> dict[str, Value | None]:
+    found: dict[str, Value | None] = {}
+    for word in options.values("-e", "--env"):
+        name, equals, _ = word.prefix.partition("=")
+        if equals:
+            found[name] = _after(word, len(name) + 1).pieces
+        elif word.known and name:
+            found[name] = None
+    return found
+
+
+def _mount(option: tuple[str, Word]) -> Mount | None:
+    name, word = option
+    if not word.known:
+        return None
+    if name in ("-v", "--volume"):
+        host, colon, inside = word.text.partition(":")
+        inside = inside.partition(":")[0]
+        return Mount(host, inside) if colon and inside and host.startswith(("/", "~", ".")) else None
+    if name == "--mount":
+        parts = dict(part.partition("=")[::2] for part in word.text.split(","))
+        host = parts.get("source") or parts.get("src") or ""
+        inside = parts.get("target") or parts.get("destination") or parts.get("dst") or ""
+        return Mount(host, inside) if host and inside and parts.get("type", "bind") == "bind" else None
+    return None
+
+
+def _shm(container: Container, options: _Options) -> None:
+    """Decide the size of /dev/shm: what --shm-size says, docker's default, or nothing the command decides."""
+    mounted = [word for name, word in options.given if name in ("-v", "--volume", "--mount", "--tmpfs")]
+    if options.in_doubt or options.values("--ipc") or any("/dev/shm" in word.text for word in mounted):  # noqa: S108
+        return
+    sizes = options.values("--shm-size")
+    container.shm_line = sizes[-1].line if sizes else container.line
+    container.shm_mib = mebibytes(sizes[-1].text) if sizes else DEFAULT_SHM_MIB
+
+
+def mebibytes(size: str) -> int | None:
+    """Return docker's notation of a size (``32g``, ``64m``, bytes) in MiB, None when it is none."""
+    match = _SIZE.match(size)
+    return int(float(match.group(1)) * _UNITS[match.group(2).lower()] / 2**20) if match else None

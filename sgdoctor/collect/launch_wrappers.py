@@ -1,0 +1,181 @@
+"""Finds the SGLang server in a command's words, behind env, sudo, numactl, bash -c, docker run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from sgdoctor.collect.launch_containers import ENGINES, Container, container_command
+from sgdoctor.collect.launch_words import Piece, Value, Word, cut
+
+SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ash", "ksh"})
+MODULE = "sglang.launch_server"
+_SERVER = re.compile(r"sglang\.launch_server|sglang/launch_server\.py|\bsglang\s+serve\b")
+# Commands that are given the words of a server without starting it.
+_TALKERS = frozenset(
+    "[ [[ alias awk cat complete echo egrep grep head history less log logger man nano pgrep pip pip3 pkill "
+    "printf ps sed tail tee test trap vim which".split()
+)
+# Commands that pass none of this shell's variables on.
+_REMOTE = frozenset({"ssh", "kubectl", "oc", "pdsh", "gcloud"})
+_PYTHON = re.compile(r"^(python[0-9.]*|pypy3?|.*/python[0-9.]*)$")
+_ASSIGNMENT = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
+
+
+class Environment(msgspec.Struct):
+    """The environment that a command is started with.
+
+    ``values`` are the variables that the script sets (None: that it takes away). ``complete``: there are no
+    others (``env -i``). ``files`` are docker's --env-file.
+    """
+
+    values: dict[str, Value | None] = {}
+    complete: bool = False
+    files: list[Word] = []
+
+
+class Launch(msgspec.Struct):
+    """A command that starts the server: what follows ``sglang.launch_server`` or ``sglang serve``."""
+
+    entry: str
+    arguments: list[Word]
+    environment: Environment
+    container: Container | None = None
+
+
+class Script(msgspec.Struct):
+    """Text that a shell is given to run, with its positional parameters."""
+
+    text: Value
+    environment: Environment
+    arguments: list[Word] = []
+    container: Container | None = None
+    same_shell: bool = False
+
+
+def unwrap(
+    words: Sequence[Word],
+    environment: Environment,
+    container: Container | None = None,
+    heredoc: Value | None = None,
+) -> Launch | Script | None:
+    """Return what ``words`` start: the server, a script for a shell, or None for anything else.
+
+    ``heredoc`` is the text on standard input, a script where the command is a shell without one of its own.
+    """
+    if not words or _name(words[0]) in _TALKERS:
+        return None
+    assigns = False  # after env or sudo
+    for number, word in enumerate(words):
+        name, rest = _name(word), words[number + 1 :]
+        if name in ENGINES:
+            return _contained(words[number:], environment, heredoc)
+        if name in SHELLS:
+            return _shell(rest, environment, container, heredoc)
+        if name in ("env", "sudo"):
+            assigns = True
+            _scrub(name, rest, environment)
+        elif name in _REMOTE:
+            return _remote(rest, heredoc)
+        elif assigns and _ASSIGNMENT.match(word.prefix):
+            variable, _, _ = word.prefix.partition("=")
+            environment.values[variable] = cut(word.pieces, len(variable) + 1)
+        elif name == "sglang" and rest and rest[0].text == "serve":
+            return Launch("serve", list(rest[1:]), environment, container)
+        elif number and _is_module(word, rest):
+            skip = 1 if word.text == "-m" else 0
+            return Launch("launch_server", list(rest[skip:]), environment, container)
+        elif number and _SERVER.search(word.text) and re.search(r"\s", word.text) and word.text[:1] != "-":
+            return Script(word.pieces, environment, container=container)
+    return None
+
+
+def _name(word: Word) -> str:
+    return word.text.rpartition("/")[2] if word.known else ""
+
+
+def _is_module(word: Word, rest: Sequence[Word]) -> bool:
+    if word.text == "-m":
+        return bool(rest) and rest[0].text == MODULE
+    return word.text == f"-m{MODULE}" or word.text.endswith("sglang/launch_server.py")
+
+
+def _scrub(name: str, rest: Sequence[Word], environment: Environment) -> None:
+    """Take away what ``env -i``, ``env -u NAME`` and sudo take from the environment."""
+    options: list[str] = []
+    for word in rest:
+        if not word.text.startswith("-") and (
+            not options or options[-1] not in ("-u", "--unset", "-C", "-S", "-g")
+        ):
+            break
+        options.append(word.text)
+    if name == "sudo":
+        if not any(
+            option.startswith("--preserve-env") or re.match(r"-[A-Za-z]*E", option) for option in options
+        ):
+            environment.values = {}
+        return
+    if {"-i", "-", "--ignore-environment"} & set(options):
+        environment.values, environment.complete = {}, True
+    for number, option in enumerate(options):
+        if option in ("-u", "--unset") and number + 1 < len(options):
+            environment.values[options[number + 1]] = None
+        elif option.startswith("--unset="):
+            environment.values[option.removeprefix("--unset=")] = None
+        elif option.startswith("-u") and len(option) > 2:
+            environment.values[option[2:]] = None
+
+
+def _shell(
+    rest: Sequence[Word], environment: Environment, container: Container | None, heredoc: Value | None
+) -> Script | None:
+    """Return the script of ``bash -c TEXT [NAME ARGUMENT...]`` or of ``bash <<EOF``."""
+    for number, word in enumerate(rest):
+        if not word.text.startswith(("-", "+")):
+            return None  # a script file
+        if word.text in ("-o", "-O", "+o", "--rcfile", "--init-file"):
+            continue
+        if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word.text) and number + 1 < len(rest):
+            return Script(rest[number + 1].pieces, environment, list(rest[number + 3 :]), container)
+    return None if heredoc is None else Script(heredoc, environment, container=container)
+
+
+def _remote(rest: Sequence[Word], heredoc: Value | None) -> Launch | Script | None:
+    """Return what runs on another machine: the words from the first that is a program we know."""
+    pieces: list[Piece] = []
+    for number, word in enumerate(rest):
+        if pieces or number:
+            pieces.append(Piece(" ", word.line))
+        pieces += word.pieces
+    text = "".join(piece.text for piece in pieces)
+    if heredoc is not None:
+        return Script(heredoc, Environment())
+    if not _SERVER.search(text):
+        return None
+    for number, word in enumerate(rest):
+        if _SERVER.search(word.text) and re.search(r"\s", word.text):
+            return Script(word.pieces, Environment())
+        if not number or rest[number - 1].text.startswith("-"):
+            continue
+        found = unwrap(rest[number:], Environment())
+        if found is not None:
+            return found
+    return None
+
+
+def _contained(
+    words: Sequence[Word], environment: Environment, heredoc: Value | None
+) -> Launch | Script | None:
+    """Return what ``docker run IMAGE COMMAND`` starts, with the container's own environment."""
+    container, command, variables = container_command(words)
+    if container is None:
+        return None
+    inside = Environment(files=list(container.env_files))
+    for name, given in variables.items():
+        if given is not None:
+            inside.values[name] = given
+        elif name in environment.values:  # -e NAME: from the shell
+            inside.values[name] = environment.values[name]
+    return unwrap(command, inside, container, heredoc)
