@@ -1,1 +1,1 @@
-"""What is run by hand or in CI, never by sgdoctor itself."""
+"""What makes the parts of the project that are generated: data, docs, archives. Run from the checkout."""
