@@ -1,3 +1,24 @@
 """sgdoctor, the doctor for SGLang deployments."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sgdoctor.report.model import Report
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "check"]
+
+
+def check(**sources: Any) -> Report:
+    """Examine a deployment as `sgdoctor check` does and return the report.
+
+    ``sources`` are the fields of :class:`sgdoctor.sources.Sources` (``launch="run.sh"``, ``logs=("server.log",)``);
+    with none, this machine is looked at. Raises UsageError and Undecided of :mod:`sgdoctor.errors`. See
+    :func:`sgdoctor.examine.check` for selecting rules and adding rule packs.
+    """
+    from sgdoctor import examine
+    from sgdoctor.sources import Sources
+
+    return examine.check(Sources(**sources))

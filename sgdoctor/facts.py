@@ -102,6 +102,10 @@ class Facts:
         if not isinstance(self._facts.get(name), Known):
             self._facts[name] = Unknown(reason, tuple(missing))
 
+    def put(self, name: str, fact: Fact) -> None:
+        """Take over a fact of another store as it stands."""
+        self._facts[name] = fact
+
     def derive(self, name: str, value: Any, inputs: Iterable[str]) -> None:
         """Set ``name`` as computed from other facts; a value that was read stays."""
         value = self.vocabulary.check(name, value)

@@ -32,7 +32,7 @@ anywhere; check --environment takes it as the machine that a launch is planned f
 @source_options
 def command(**options: Any) -> int:
     """Write all facts about a deployment to one file."""
-    from sgdoctor.check import snapshot
+    from sgdoctor.examine import snapshot
     from sgdoctor.cli.output import complain, emit, save, writable
     from sgdoctor.cli.progress import Progress
 

@@ -54,7 +54,7 @@ def case_facts(rule: CompiledRule, case: TestCase) -> Facts:
         if case.facts is not None or case.match is not None:
             raise CaseError(f"{case.name}: a case has `facts` (with `match`), or `input`")
         # Above the engine in the order of layers, and needed by rule authors alone.
-        from sgdoctor.check import facts_from_case
+        from sgdoctor.examine import facts_from_case
 
         patterns = {} if rule.rule.match is None else {rule.code: rule.rule.match}
         found: Facts = facts_from_case(case.input, patterns)

@@ -1,0 +1,366 @@
+"""From the sources an operator named to the facts of each deployment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from sgdoctor import snapshot, what_if
+from sgdoctor.errors import Undecided, UsageError
+from sgdoctor.facts import Facts
+from sgdoctor.report.model import Looked, State
+from sgdoctor.settle import settle
+from sgdoctor.sources import Sources
+
+if TYPE_CHECKING:
+    from sgdoctor.collect.launch import LaunchCommand
+    from sgdoctor.collect.processes import RunningServer
+    from sgdoctor.collect.python_env import PythonEnvironment
+
+SERVER_SECONDS = 5.0
+INSTALLATION = "this installation"
+
+Progress = Callable[[str], None]
+Result = TypeVar("Result")
+
+
+class Gathered(msgspec.Struct):
+    """The facts of one deployment, and what was looked at for them."""
+
+    facts: Facts
+    looked: list[Looked] = []
+    command: Any = None  # the LaunchCommand, read once the release is known
+    python: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What a report calls the deployment."""
+        model = self.facts.value("model.name")
+        port = self.facts.value("arg.port")
+        if model is None:
+            return INSTALLATION if self.command is None else str(self.command.name)
+        return f"{model} on port {port}" if self.command is None and port else str(model)
+
+    def look(self, source: str, place: str, read: Callable[[], Result], *, named: bool = True) -> Result | None:
+        """Read one source and write down how far it was understood; one that gives nothing ends nothing."""
+        known = len(self.facts.notes)
+        try:
+            result = read()
+        except Undecided as nothing:
+            self.looked.append(Looked(source, place, "nothing", str(nothing), named))
+            self.facts.notes.append(str(nothing))
+            return None
+        state: State = "partly" if any(_lost(note) for note in self.facts.notes[known:]) else "understood"
+        self.looked.append(Looked(source, place, state, named=named))
+        return result
+
+
+def _lost(note: str) -> bool:
+    return any(word in note for word in ("cut off", "truncated", "HTTP 5", "timed out", "did not answer"))
+
+
+def gather(sources: Sources, patterns: Mapping[str, str], progress: Progress | None = None) -> list[Gathered]:
+    """Collect the facts of every deployment that ``sources`` name, by default of those on this machine.
+
+    ``patterns`` are the log patterns of the rules. Raises UsageError for what the operator must mend, and
+    Undecided when there is nothing to look at.
+    """
+    say = progress or (lambda _what: None)
+    if not sources.named():
+        return local(patterns, say)
+    return named(sources, patterns, say)
+
+
+def named(
+    sources: Sources, patterns: Mapping[str, str], say: Progress, *, here: bool = True
+) -> list[Gathered]:
+    """Collect what the named sources say; ``here``: a launch command may be meant for this machine."""
+    if sources.sample:
+        sources = sample(sources)
+    if sources.snapshot:
+        gathered = [Gathered(snapshot.load(Path(sources.snapshot)))]
+        gathered[0].looked.append(Looked("snapshot", sources.snapshot))
+    else:
+        commands = _commands(sources)
+        live = _read_live(sources, patterns, say)
+        commands = _pair(commands, live, sources)
+        gathered = [_join(live, command, alone=len(commands) == 1) for command in commands or [None]]
+    for each in gathered:
+        _read_rest(each, sources, say, here=here)
+        _finish(each, sources)
+    return gathered
+
+
+def _commands(sources: Sources) -> list[LaunchCommand]:
+    from sgdoctor.collect import launch
+
+    if sources.command:
+        return [launch.parse_command(sources.command)]
+    return launch.read_script(sources.launch) if sources.launch else []
+
+
+def _read_live(sources: Sources, patterns: Mapping[str, str], say: Progress) -> Gathered:
+    """Read what a server itself said: over HTTP, in a saved answer, in its logs, on its metrics page."""
+    live = Gathered(Facts())
+    facts = live.facts
+    if sources.url:
+        from sgdoctor.collect import server
+
+        url, key = sources.url, sources.api_key
+        say(f"asking {url}")
+        reading = live.look("http", url, lambda: server.read_server(facts, url, key, SERVER_SECONDS))
+        if reading is not None:
+            _judge_server(live, reading.usable, reading.problems)
+            _launched(live, reading.command)
+    if sources.server_info:
+        from sgdoctor.collect import server_info
+
+        file = Path(sources.server_info)
+        words = live.look("server_info", str(file), lambda: server_info.read_server_info_file(facts, file))
+        _launched(live, words)
+    if sources.logs:
+        from sgdoctor.collect import log
+
+        say("reading " + ", ".join(sources.logs))
+        logs = [log.source(each) for each in sources.logs]
+        live.look("log", ", ".join(each.name for each in logs), lambda: log.read_logs(facts, logs, patterns))
+    if sources.metrics:
+        from sgdoctor.collect import metrics
+
+        page = Path(sources.metrics)
+        live.look("metrics", str(page), lambda: metrics.read_metrics_file(facts, page))
+    return live
+
+
+def _judge_server(live: Gathered, usable: bool, problems: tuple[str, ...]) -> None:  # noqa: FBT001
+    state: State = "nothing" if not usable else "partly" if problems else "understood"
+    last = live.looked[-1]
+    live.looked[-1] = msgspec.structs.replace(last, state=state, said="; ".join(problems))
+
+
+def _launched(live: Gathered, words: list[str] | None) -> None:
+    """Take the launch command that a server (0.5.20 and newer) gives of itself for what was asked."""
+    if not words or live.command is not None:
+        return
+    from sgdoctor.collect import launch
+
+    try:
+        live.command = launch.parse_command(words)
+    except UsageError as error:
+        live.facts.notes.append(f"the launch command in /server_info could not be read: {error}")
+
+
+def _pair(commands: list[LaunchCommand], live: Gathered, sources: Sources) -> list[LaunchCommand]:
+    """Choose the command of the server whose answers or log were read, by port and model.
+
+    Raises UsageError when a script starts several servers and none of them is clearly the one.
+    """
+    if len(commands) < 2 or not live.looked:
+        return commands
+    port, path = live.facts.value("arg.port"), live.facts.value("arg.model_path")
+    fits = [each for each in commands if port is None or each.port == str(port)]
+    fits = [each for each in fits if path is None or each.model in (None, path)] or fits
+    if len(fits) == 1:
+        return fits
+    starts = ", ".join(f"line {each.line}: port {each.port or '30000'}" for each in commands)
+    raise UsageError(
+        f"{sources.launch} starts {len(commands)} servers ({starts}) and nothing says whose log or answers "
+        "these are; check each server with a script of its own"
+    )
+
+
+def _join(live: Gathered, command: LaunchCommand | None, *, alone: bool) -> Gathered:
+    """Add a launch command to what its server said."""
+    from sgdoctor.collect import launch
+
+    joined = live if alone or command is None else Gathered(Facts())
+    joined.command = command or live.command
+    if joined.command is not None:
+        launch.collect(joined.facts, joined.command)
+        if command is not None:
+            joined.looked.append(Looked(command.source, command.name))
+    return joined
+
+
+def _read_rest(each: Gathered, sources: Sources, say: Progress, *, here: bool) -> None:
+    """Read the model's config and the machine: as described in a file, or this one."""
+    facts = each.facts
+    if sources.environment:
+        from sgdoctor.collect import environment
+
+        file = Path(sources.environment)
+        each.look("environment", str(file), lambda: environment.read_environment_file(facts, file))
+    elif sources.python:
+        _read_python(each, _locate(sources.python), say, deep=sources.deep)
+    elif here and (sources.launch or sources.command) and not _in_container(each):
+        _read_this_machine(each, say, deep=sources.deep)
+    _read_model(each, sources)
+
+
+def _read_model(each: Gathered, sources: Sources) -> None:
+    from sgdoctor.collect import model
+
+    facts = each.facts
+    if sources.model:
+        path = Path(sources.model)
+        each.look("model", str(path), lambda: model.read_model(facts, path))
+        return
+    name = _model_name(each)
+    if name is None:
+        return
+    found = model.find_model(name, _mounted(each.command), _cache_variables(facts))
+    if found is not None:
+        each.look("model", str(found), lambda: model.read_model(facts, found), named=False)
+    else:
+        facts.notes.append(f"{name} is not on this machine: pass its config.json with --model")
+
+
+def _model_name(each: Gathered) -> str | None:
+    if each.command is not None and each.command.model:
+        return str(each.command.model)
+    path = each.facts.value("arg.model_path") or each.facts.value("model.path")
+    return str(path) if path else None
+
+
+def _mounted(command: LaunchCommand | None) -> Callable[[str], str]:
+    return command.host_path if command is not None else str
+
+
+def _cache_variables(facts: Facts) -> dict[str, str]:
+    """Return where hub caches are: this process's variables, the script's over them."""
+    variables = dict(os.environ)
+    for name, _fact in facts.items():
+        if name.startswith("env.") and isinstance(facts.value(name), str):
+            variables[name.removeprefix("env.")] = facts.value(name)
+    return variables
+
+
+def _in_container(each: Gathered) -> bool:
+    return each.command is not None and each.command.container is not None
+
+
+def _locate(target: str) -> PythonEnvironment:
+    from sgdoctor.collect import python_env
+
+    return python_env.locate(target)
+
+
+def _read_python(each: Gathered, found: PythonEnvironment, say: Progress, *, deep: bool) -> None:
+    """Read the packages of an environment, and try the import where that was asked for."""
+    from sgdoctor.collect import packages
+
+    each.python = found.place
+    each.look("packages", found.place, lambda: packages.read_packages(each.facts, found), named=False)
+    if deep:
+        say(f"importing sglang with {found.place}")
+        packages.try_import(each.facts, found)
+
+
+def _read_this_machine(each: Gathered, say: Progress, *, deep: bool) -> bool:
+    """Read this machine for a command that will run here: only where SGLang is installed."""
+    from sgdoctor.collect import gpus, host, python_env
+
+    python = python_env.default_python(os.environ, sys.prefix)
+    found = python_env.locate(python) if python else None
+    if found is None or not python_env.has_sglang(found):
+        each.facts.notes.append(
+            "SGLang is not installed here, so nothing is known about the machine: pass --environment FILE or "
+            "--gpu NAME:COUNT"
+        )
+        return False
+    _read_python(each, found, say, deep=deep)
+    gpus.read_gpus(each.facts, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
+    host.read_host(each.facts, python=found.python)
+    return True
+
+
+def _finish(each: Gathered, sources: Sources) -> None:
+    facts = what_if.apply(each.facts, gpu=sources.gpu, assumptions=sources.assume)
+    if facts is not each.facts:
+        each.looked.append(Looked("assume", "--gpu" if sources.gpu else "--assume"))
+    each.facts = facts
+    settle(facts, each.command)
+
+
+def local(patterns: Mapping[str, str], say: Progress) -> list[Gathered]:
+    """Look at this machine: every running server, or the installation alone where none runs."""
+    from sgdoctor.collect import processes
+
+    found = processes.running_servers()
+    gathered = [_running(server, patterns, say) for server in found.servers]
+    if not gathered:
+        gathered = [_installation(say)]
+    for each in gathered:
+        each.facts.notes.extend(found.notes)
+        settle(each.facts, each.command)
+    return gathered
+
+
+def _running(running: RunningServer, patterns: Mapping[str, str], say: Progress) -> Gathered:
+    """Collect the facts of a server seen in the process list."""
+    from sgdoctor.collect import gpus, host, launch, log, packages, processes, server
+
+    each = Gathered(Facts())
+    facts = each.facts
+    if running.url:
+        url = running.url
+        say(f"asking {url}")
+        reading = each.look("http", url, lambda: server.read_server(facts, url, None, SERVER_SECONDS), named=False)
+        if reading is not None:
+            _judge_server(each, reading.usable, reading.problems)
+    if running.log:
+        logs = [log.source(str(running.log))]
+        each.look("log", str(running.log), lambda: log.read_logs(facts, logs, patterns), named=False)
+    processes.read_process(facts, running)
+    try:
+        each.command = launch.parse_command(running.argv)
+        launch.collect(facts, each.command)
+    except UsageError as error:
+        facts.notes.append(str(error))
+    found = processes.environment_of(running)
+    each.python = found.place
+    each.look("packages", found.place, lambda: packages.read_packages(facts, found), named=False)
+    gpus.read_gpus(facts, visible=running.variables.get("CUDA_VISIBLE_DEVICES"))
+    host.read_host(facts, root=running.root, variables=running.variables, python=found.python)
+    _read_model(each, Sources())
+    return each
+
+
+def _installation(say: Progress) -> Gathered:
+    from sgdoctor.collect import gpus
+
+    each = Gathered(Facts())
+    if not _read_this_machine(each, say, deep=False):
+        gpus.read_gpus(each.facts)
+        raise Undecided(
+            "nothing to check: no SGLang server runs here, and neither python3 on PATH nor /sgl-workspace has "
+            "SGLang. Name a source (--launch, --log, --url, --environment; see `sgdoctor check --help`), or see a "
+            "report with `sgdoctor check --sample moe-no-config`"
+        )
+    return each
+
+
+def sample(sources: Sources) -> Sources:
+    """Return the sources of a deployment that comes with sgdoctor; other named sources go before its own.
+
+    Raises UsageError naming the samples there are.
+    """
+    root = Path(__file__).parent / "data" / "samples"
+    folder = root / str(sources.sample)
+    if not folder.is_dir() or folder.parent != root:
+        names = ", ".join(sorted(each.name for each in root.iterdir() if each.is_dir()))
+        raise UsageError(f"--sample {sources.sample}: no such sample; there is: {names}")
+    own = {
+        "logs": (str(folder / "server.log"),),
+        "launch": str(folder / "launch.sh"),
+        "server_info": str(folder / "server_info.json"),
+        "model": str(folder / "config.json"),
+        "environment": str(folder / "environment.json"),
+    }
+    given = {name: getattr(sources, name) or value for name, value in own.items()}
+    return msgspec.structs.replace(sources, **given)

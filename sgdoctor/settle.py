@@ -1,0 +1,105 @@
+"""What follows from what was read: the last step before the rules, the same for every way of collecting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.version import InvalidVersion, Version
+
+from sgdoctor.facts import Conflict, Facts, Known
+
+if TYPE_CHECKING:
+    from sgdoctor.collect.launch import LaunchCommand
+
+# Facts on which two sources must agree, or they do not describe one deployment. What SGLang may rewrite at
+# start (a banner of up to 0.5.18 shows values from before that) is none of them.
+_ONE_VALUE = (
+    "sglang.version",
+    "triton.version",
+    "torch.version",
+    "gpu.name",
+    "gpu.count",
+    "model.architecture",
+    "arg.model_path",
+    "arg.port",
+    "arg.tp_size",
+    "arg.pp_size",
+)
+_TRUE = ("1", "true", "yes", "y", "on", "t")
+
+
+def settle(facts: Facts, command: LaunchCommand | None) -> None:
+    """Derive all facts that follow from those collected; ``command`` is read with the release now known."""
+    from sgdoctor.collect import launch_asked, requirements
+    from sgdoctor.upstream import arguments, catalogue, deaths, derive, piecewise
+
+    deaths.explain(facts)
+    _installed_release(facts)
+    if command is not None:
+        launch_asked.interpret(facts, command)
+    derive.machine(facts)
+    arguments.effective(facts)
+    derive.derive(facts)
+    release = catalogue.resolve(facts.value("sglang.version")) if facts.known("sglang.version") else None
+    requirements.derive(facts, [str(each) for each in release.requirements] if release else None)
+    piecewise.derive(facts)
+    _longer_context(facts)
+    _triton_build(facts)
+    _conflicts(facts)
+
+
+def _installed_release(facts: Facts) -> None:
+    """A package listing gives the release and Triton's version where nothing closer did."""
+    for name, package in (
+        ("sglang.version", "package.sglang"),
+        ("triton.version", "package.triton"),
+        ("torch.version", "package.torch"),
+    ):
+        installed = facts.get(package)
+        if not facts.known(name) and isinstance(installed, Known) and installed.value is not None:
+            facts.derive(name, installed.value, [package])
+
+
+def _longer_context(facts: Facts) -> None:
+    variable = "env.SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
+    value = facts.value(variable)
+    allowed = isinstance(value, str) and value.lower() in _TRUE
+    facts.derive("context.longer_allowed", allowed, [variable] if facts.known(variable) else [])
+
+
+def _triton_build(facts: Facts) -> None:
+    version = facts.value("triton.version")
+    if version is None:
+        facts.set_unknown("triton.local_build", "Triton's version is not known", ["triton.version"])
+    else:
+        facts.derive("triton.local_build", "+" in version, ["triton.version"])
+
+
+def _conflicts(facts: Facts) -> None:
+    """Keep the disagreements that matter, as a fact for the rules."""
+    facts.conflicts = [each for each in facts.conflicts if each.name in _ONE_VALUE and not _same(each)]
+    facts.derive(
+        "sources.conflicts",
+        [
+            {
+                "fact": each.name,
+                "kept": str(each.kept.value),
+                "kept_place": each.kept.provenance[0].place,
+                "other": str(each.other.value),
+                "other_place": each.other.provenance[0].place,
+            }
+            for each in facts.conflicts
+        ],
+        [],
+    )
+
+
+def _same(conflict: Conflict) -> bool:
+    """Whether two versions are one release: a log cannot tell 0.5.12 from 0.5.12.post1, nor see +cu130."""
+    if not conflict.name.endswith(".version"):
+        return False
+    try:
+        kept, other = (Version(str(each.value)) for each in (conflict.kept, conflict.other))
+    except InvalidVersion:
+        return False
+    return kept.base_version == other.base_version
