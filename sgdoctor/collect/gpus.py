@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import queue
 import re
 import shutil
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from sgdoctor.collect import child
+from sgdoctor.collect import child, patience
 from sgdoctor.facts import Facts
 
 SECONDS = 5.0
@@ -163,25 +161,14 @@ def _set_all_unknown(facts: Facts, reason: str) -> None:
 
 
 def _ask_nvml(timeout: float) -> Seen:
-    """Ask NVML in a thread of its own: a driver that hangs is left behind."""
-    answers: queue.SimpleQueue[Seen | _NoAnswerError] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answers.put(_nvml())
-        except _NoAnswerError as error:
-            answers.put(error)
-        except Exception as error:  # noqa: BLE001 (a binding may raise anything: KeyError, AttributeError, ...)
-            answers.put(_NoAnswerError(f"NVML: {type(error).__name__}: {error}"))
-
-    threading.Thread(target=ask, name="nvml", daemon=True).start()
     try:
-        answer = answers.get(timeout=timeout)
-    except queue.Empty:
+        return patience.within(timeout, _nvml)
+    except TimeoutError:
         raise _NoAnswerError(f"NVML did not answer within {timeout:g} s") from None
-    if isinstance(answer, _NoAnswerError):
-        raise answer
-    return answer
+    except _NoAnswerError:
+        raise
+    except Exception as error:  # noqa: BLE001 (a binding may raise anything: KeyError, AttributeError, ...)
+        raise _NoAnswerError(f"NVML: {type(error).__name__}: {error}") from None
 
 
 def _nvml() -> Seen:

@@ -20,13 +20,15 @@ def read_host(
     root: Path = Path("/"),
     variables: Mapping[str, str] | None = None,
     python: str | None = None,
-    cgroup: Path = Path("/proc/self/cgroup"),
+    cgroup: Path | None = None,
 ) -> None:
     """Set host.arch, host.shm_mib, host.container and, when ``python`` is given, host.python.
 
     ``root`` is the root folder of the server's mount namespace (/proc/PID/root), ``variables`` its
-    environment, ``cgroup`` its /proc/PID/cgroup. Never raises.
+    environment, ``cgroup`` its /proc/PID/cgroup, by default the one beside ``root``. Never raises.
     """
+    if cgroup is None:
+        cgroup = root.parent / "cgroup" if root.name == "root" else Path("/proc/self/cgroup")
     facts.set("host.arch", platform.machine(), source="host", place="uname -m")
     if python is not None:
         facts.set("host.python", python, source="packages", place="the interpreter")

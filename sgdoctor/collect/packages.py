@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -180,22 +182,27 @@ def _requirement(line: str) -> Requirement | None:
         return None
 
 
-def read_import(
+def try_import(
     facts: Facts,
     environment: PythonEnvironment,
-    variables: dict[str, str],
     *,
+    variables: Mapping[str, str] | None = None,
     timeout: float = IMPORT_SECONDS,
 ) -> None:
     """Set sglang.import_error: import SGLang in a child process of the environment's own interpreter.
 
-    ``variables`` is the environment the server would have. The child writes no byte code and asks no hub.
+    ``variables`` is the environment that the server has, by default this process's. The child writes no byte
+    code and asks no hub.
     """
     name = "sglang.import_error"
     if environment.interpreter is None:
         facts.set_unknown(name, f"{environment.place} cannot be run from here")
         return
-    variables = {**variables, "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
+    variables = {
+        **(os.environ if variables is None else variables),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
     command = [environment.interpreter, "-c", "import sglang"]
     ended = child.run(command, timeout, environment=variables)
     place = f"{environment.interpreter} -c 'import sglang'"

@@ -93,14 +93,18 @@ def default_python(environ: Mapping[str, str], own_prefix: str) -> str | None:
         if not (os.path.isfile(candidate) and os.access(candidate, os.X_OK)):  # noqa: PTH113
             continue
         prefix = Path(candidate).parent.parent
-        if prefix.resolve() != Path(own_prefix).resolve() or _has_sglang(prefix):
+        own = prefix.resolve() == Path(own_prefix).resolve()
+        if not own or has_sglang(_read_off(prefix, Path("/"), candidate, None, (), ())):
             return candidate
     return None
 
 
-def _has_sglang(prefix: Path) -> bool:
-    folders, _, _ = _site_folders(prefix, Path("/"), None)
-    return any(any(folder.glob("sglang-*.dist-info")) for folder in folders)
+def has_sglang(environment: PythonEnvironment) -> bool:
+    """Whether SGLang is installed there, by its metadata or its folder."""
+    return any(
+        (folder / "sglang" / "__init__.py").is_file() or any(folder.glob("sglang-*.dist-info"))
+        for folder in environment.search
+    )
 
 
 def _of_folder(path: Path, extra: tuple[Path, ...], timeout: float) -> PythonEnvironment:

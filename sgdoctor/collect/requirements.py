@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from sgdoctor.facts import Facts, Known
+from sgdoctor.upstream import catalogue
 
 # From this release on LayerRepository and FuncRepository of `kernels` raise ValueError("Either a revision
 # or a version must be specified.") (kernels/layer/layer.py, func.py: not in 0.14.1, in 0.15.1 to 0.17.2).
@@ -94,6 +95,18 @@ def kernels_breaks_transformers(kernels: str, transformers: str) -> bool:
     return Version(kernels) >= KERNELS_DEMANDS_VERSION and Version(transformers) < TRANSFORMERS_NAMES_VERSION
 
 
+def of_release(version: str) -> list[str] | None:
+    """Return what the plain install of an SGLang release requires; None when the release is not known."""
+    release = catalogue.resolve(version)
+    if release is None or not release.exact:
+        return None
+    return [
+        f"{each.name}{each.specifier}" + (f"; {each.marker}" if each.marker else "")
+        for each in release.requirements
+        if each.extra is None
+    ]
+
+
 def derive(facts: Facts, requirements: Iterable[str] | None) -> None:
     """Set packages.mismatched, .kernel_duplicates, .kernels_breaks_transformers and torch.triton_matches.
 
@@ -114,6 +127,10 @@ def _derive_mismatched(facts: Facts, requirements: Iterable[str] | None) -> None
     if requirements is None:
         facts.set_unknown(name, "what this SGLang release requires is not known", ("sglang.version",))
         return
+    requirements = list(requirements)
+    if requirements and not any(map(_is_requirement, requirements)):
+        facts.set_unknown(name, "what this SGLang release requires could not be read")
+        return
     read = {n: f for n, f in facts.items() if n.startswith("package.") and isinstance(f, Known)}
     # Unknown ones (listed twice, no version) are neither right nor wrong.
     unknown = {n for n, f in facts.items() if n.startswith("package.") and not isinstance(f, Known)}
@@ -133,6 +150,14 @@ def _derive_mismatched(facts: Facts, requirements: Iterable[str] | None) -> None
     inputs = ["packages.complete", "sglang.version"]
     inputs += ["package." + entry["name"].replace("-", "_") for entry in found]
     facts.derive(name, found, [n for n in inputs if facts.known(n)])
+
+
+def _is_requirement(line: str) -> bool:
+    try:
+        Requirement(line)
+    except InvalidRequirement:
+        return False
+    return True
 
 
 def _derive_duplicates(facts: Facts) -> None:

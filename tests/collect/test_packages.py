@@ -87,6 +87,7 @@ def test_a_virtual_environment_whose_interpreter_is_gone_is_read_off_its_folders
     (venv / "bin" / "python").symlink_to("/nowhere/python3")
     environment = python_env.locate(str(venv))
     assert environment.interpreter is None
+    assert not python_env.has_sglang(environment)
     assert environment.python == f"{sys.version_info[0]}.{sys.version_info[1]}"
     facts = Facts()
     packages.read_packages(facts, environment)
@@ -149,6 +150,7 @@ def test_an_editable_install_is_found_through_a_pth_file(venv: Path, tmp_path: P
 def test_pythonpath_comes_before_what_is_installed(site: Path, tmp_path: Path) -> None:
     source = tmp_path / "checkout" / "python"
     layouts.sglang_sources(source, "0.5.20")
+    assert python_env.has_sglang(python_env.locate(str(site)))
     facts = read(site, python_path=[str(source)])
     assert facts.value("sglang.version") == "0.5.20"
     assert facts.value("sglang.path") == str(source / "sglang")
@@ -283,7 +285,7 @@ def test_deep_says_why_the_import_fails(venv: Path) -> None:
     reason = "Either a revision or a version must be specified."
     (package / "__init__.py").write_text(f"raise ValueError({reason!r})\n")
     facts = Facts()
-    packages.read_import(facts, python_env.locate(str(venv)), dict(os.environ))
+    packages.try_import(facts, python_env.locate(str(venv)))
     assert facts.value("sglang.import_error") == f"ValueError: {reason}"
     assert not list(package.glob("__pycache__"))
 
@@ -300,7 +302,7 @@ def test_deep_says_why_the_import_fails(venv: Path) -> None:
 def test_deep_tells_how_the_import_ended(venv: Path, code: str, said: str | None) -> None:
     (layouts.sglang(venv_site(venv), "0.5.12") / "__init__.py").write_text(code)
     facts = Facts()
-    packages.read_import(facts, python_env.locate(str(venv)), dict(os.environ))
+    packages.try_import(facts, python_env.locate(str(venv)))
     assert facts.known("sglang.import_error")
     assert facts.value("sglang.import_error") == said
 
@@ -308,11 +310,11 @@ def test_deep_tells_how_the_import_ended(venv: Path, code: str, said: str | None
 def test_deep_leaves_an_import_that_does_not_end(venv: Path) -> None:
     (layouts.sglang(venv_site(venv), "0.5.12") / "__init__.py").write_text("import time; time.sleep(600)")
     facts = Facts()
-    packages.read_import(facts, python_env.locate(str(venv)), dict(os.environ), timeout=0.5)
+    packages.try_import(facts, python_env.locate(str(venv)), timeout=0.5)
     assert "did not finish" in facts.get("sglang.import_error").reason
 
 
 def test_deep_runs_nothing_of_another_mount_namespace(tmp_path: Path) -> None:
     facts = Facts()
-    packages.read_import(facts, python_env.under_root("/usr/bin/python3", tmp_path), {})
+    packages.try_import(facts, python_env.under_root("/usr/bin/python3", tmp_path))
     assert "cannot be run from here" in facts.get("sglang.import_error").reason

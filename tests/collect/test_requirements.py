@@ -204,3 +204,16 @@ def test_triton_is_not_held_against_what_is_not_known() -> None:
     facts = facts_of({}, triton_version="3.6.0")
     requirements.derive(facts, None)
     assert facts.get("torch.triton_matches").missing == ("torch.triton_requirement",)
+
+
+def test_the_requirements_of_a_release() -> None:
+    lines = requirements.of_release("0.5.12")
+    assert {"transformers==5.6.0", "kernels", "sglang-kernel==0.4.2.post2"} <= set(lines)
+    assert not any("extra" in line for line in lines)
+    assert requirements.of_release("0.5.14.dev3") is None  # its own requirements are not known
+
+
+def test_lines_that_are_no_requirements_decide_nothing() -> None:
+    facts = facts_of({"transformers": "5.8.1"})
+    requirements.derive(facts, ["Requirement(name='torch')"])
+    assert isinstance(facts.get("packages.mismatched"), Unknown)

@@ -1,0 +1,121 @@
+"""The metrics page of a server (--enable-metrics), in Prometheus' text format, live or saved in a file."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from sgdoctor.errors import UsageError
+from sgdoctor.facts import Facts
+
+MAX_BYTES = 64 * 2**20
+
+# A sample: name{labels} value [timestamp].
+_SAMPLE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?[ \t]+([^ \t]+)(?:[ \t]+-?\d+)?[ \t]*\Z")
+_LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One line of the page."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+def read_metrics_file(facts: Facts, path: Path) -> None:
+    """Set metrics.* and kv.* from a saved metrics page.
+
+    Raises UsageError when the file cannot be read or is not SGLang's metrics page.
+    """
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+    if len(raw) > MAX_BYTES:
+        raise UsageError(f"{path}: larger than {MAX_BYTES // 2**20} MiB: no metrics page")
+    text = raw.decode(errors="replace")
+    if not is_sglang(text):
+        other = " (vLLM's)" if is_vllm(text) else ""
+        raise UsageError(f"{path}: not SGLang's metrics page{other}: no line begins with sglang:")
+    read_metrics(facts, text, str(path))
+
+
+def is_sglang(text: str) -> bool:
+    """Whether any sample of the page is SGLang's."""
+    return re.search(r"^sglang[:_]", text, re.MULTILINE) is not None
+
+
+def is_vllm(text: str) -> bool:
+    """Whether the samples are vLLM's."""
+    return not is_sglang(text) and re.search(r"^vllm[:_]", text, re.MULTILINE) is not None
+
+
+def read_metrics(facts: Facts, text: str, place: str) -> None:
+    """Set metrics.token_usage, .running_requests, .queued_requests, .retracted_requests, .finished_requests.
+
+    Also kv.tokens and kv.context_length. Names as in 0.5.7 to 0.5.23 (the metrics collector). Never raises;
+    what is not on the page stays unknown, except that a counter appears there with its first event: one that
+    is missing where the scheduler's gauges are has counted none.
+    """
+    page: dict[str, list[Sample]] = {}
+    for sample in parse(text):
+        if sample.name.startswith("sglang:"):
+            page.setdefault(sample.name.removeprefix("sglang:"), []).append(sample)
+
+    def put(name: str, metric: str, combine: Callable[[list[float]], float]) -> None:
+        ranks = by_rank(page.get(metric, []))
+        if not ranks and metric.endswith("_total") and "num_running_reqs" in page:
+            ranks = [0.0]
+        if not ranks:
+            facts.set_unknown(name, f"{place} has no sglang:{metric}")
+            return
+        spec = facts.vocabulary.spec(name)
+        value = combine(ranks)
+        whole = spec is not None and spec.type == "int"
+        facts.set(name, round(value) if whole else value, source="metrics", place=f"{place}: sglang:{metric}")
+
+    put("metrics.token_usage", "token_usage", max)
+    put("metrics.running_requests", "num_running_reqs", sum)
+    put("metrics.queued_requests", "num_queue_reqs", sum)
+    put("metrics.retracted_requests", "num_retracted_requests_total", sum)
+    put("metrics.finished_requests", "num_requests_total", sum)
+    put("kv.tokens", "max_total_num_tokens", min)
+    put("kv.context_length", "context_len", min)
+
+
+def by_rank(samples: list[Sample]) -> list[float]:
+    """Return one value a data-parallel rank: its tensor and pipeline ranks count the same requests."""
+    ranks: dict[str, float] = {}
+    for sample in samples:
+        rank = sample.labels.get("dp_rank", "")
+        if math.isfinite(sample.value):
+            ranks[rank] = max(sample.value, ranks.get(rank, -math.inf))
+    return list(ranks.values())
+
+
+def parse(text: str) -> Iterator[Sample]:
+    """Yield the samples of a page; lines that are none are passed over."""
+    for line in text.split("\n"):
+        if line.startswith("#") or not line.strip():
+            continue
+        found = _SAMPLE.match(line.strip())
+        if found is None:
+            continue
+        name, labels, number = found.groups()
+        try:
+            value = float(number.replace("Inf", "inf"))
+        except ValueError:
+            continue
+        if name.startswith("sglang_"):  # as collectors that allow no colons store it
+            name = f"sglang:{name.removeprefix('sglang_')}"
+        yield Sample(name, {key: _unescaped(said) for key, said in _LABEL.findall(labels or "")}, value)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda found: "\n" if found.group(1) == "n" else found.group(1), text)
