@@ -1,0 +1,30 @@
+"""Environment variables that switch a check of SGLang or FlashInfer off, as facts that are always known.
+
+A variable that no source tells of is not known to be set: the check is then taken to be on, as it is by default.
+"""
+
+from __future__ import annotations
+
+from sgdoctor.facts import Facts
+
+# get_bool_env_var in srt/utils/common.py, 0.5.7 to 0.5.23: everything else, "yes" among it, is false.
+_TRUE = ("true", "1")
+
+# On for any value but the empty one: os.getenv in flashinfer/jit/env.py (0.5.3 to 0.7.2), EnvTuple in
+# srt/environ.py (0.5.23).
+_ANY_VALUE = {
+    "flashinfer.check_off": "env.FLASHINFER_DISABLE_VERSION_CHECK",
+    "network.peers_restricted": "env.SGLANG_ZMQ_ALLOWED_PEERS",
+}
+_TRUE_VALUE = {
+    "kernel.check_off": "env.SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK",
+    "cudnn.check_off": "env.SGLANG_DISABLE_CUDNN_CHECK",
+}
+
+
+def derive(facts: Facts) -> None:
+    """Set kernel.check_off, cudnn.check_off, flashinfer.check_off and network.peers_restricted."""
+    for name, variable in (_TRUE_VALUE | _ANY_VALUE).items():
+        value = facts.value(variable)
+        on = bool(value) if name in _ANY_VALUE else isinstance(value, str) and value.lower() in _TRUE
+        facts.derive(name, on, [variable] if facts.known(variable) else [])

@@ -1,0 +1,47 @@
+"""Which checks the environment of a server switches off."""
+
+from __future__ import annotations
+
+import pytest
+
+from sgdoctor.facts import Facts
+from sgdoctor.upstream import switches
+
+
+def switched(**variables):
+    facts = Facts()
+    for name, value in variables.items():
+        facts.set(f"env.{name}", value, source="launch", place="launch.sh:3")
+    switches.derive(facts)
+    return facts
+
+
+@pytest.mark.parametrize("value", ["1", "true", "True"])
+def test_the_kernel_check_is_off_for_what_sglang_takes_for_true(value):
+    assert switched(SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK=value).value("kernel.check_off") is True
+
+
+@pytest.mark.parametrize("value", ["0", "false", "yes", "", None])
+def test_the_kernel_check_is_on_for_everything_else(value):
+    assert switched(SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK=value).value("kernel.check_off") is False
+
+
+def test_flashinfer_takes_any_value_for_true_even_0():
+    assert switched(FLASHINFER_DISABLE_VERSION_CHECK="0").value("flashinfer.check_off") is True
+    assert switched(FLASHINFER_DISABLE_VERSION_CHECK="").value("flashinfer.check_off") is False
+
+
+def test_peers_are_restricted_by_a_list_of_addresses():
+    assert switched(SGLANG_ZMQ_ALLOWED_PEERS="10.0.0.1,10.0.0.2").value("network.peers_restricted") is True
+
+
+def test_without_any_word_of_them_all_checks_are_on():
+    facts = switched()
+    for name in ("kernel.check_off", "cudnn.check_off", "flashinfer.check_off", "network.peers_restricted"):
+        assert facts.value(name) is False
+
+
+def test_a_switch_rests_on_the_place_where_its_variable_was_read():
+    facts = switched(SGLANG_DISABLE_CUDNN_CHECK="1")
+    (root,) = facts.roots("cudnn.check_off").values()
+    assert root.provenance[0].place == "launch.sh:3"
