@@ -10,8 +10,11 @@ from typing import Any
 
 import msgspec
 
-from sgdoctor import gather, snapshot as snapshots
-from sgdoctor.engine import evaluate, recommend, rules as packs, select as selection
+from sgdoctor import gather
+from sgdoctor import snapshot as snapshots
+from sgdoctor.engine import evaluate, recommend
+from sgdoctor.engine import rules as packs
+from sgdoctor.engine import select as selection
 from sgdoctor.engine.rules import CompiledRule
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Facts
@@ -38,7 +41,9 @@ def check(
     sources = sources or Sources()
     pack = packs.load([Path(folder) for folder in rules])
     chosen = selection.select(pack, select, ignore)
-    patterns = {code: text for code, text in pack.patterns().items() if code in {rule.code for rule in chosen}}
+    patterns = {
+        code: text for code, text in pack.patterns().items() if code in {rule.code for rule in chosen}
+    }
     gathered = gather.gather(sources, patterns, progress)
     return Report.of(judge(each, chosen, sources) for each in gathered)
 
@@ -68,16 +73,18 @@ def snapshot(sources: Sources | None = None, *, progress: Progress | None = None
     gathered = gather.gather(sources or Sources(), pack.patterns(), progress)
     if len(gathered) > 1:
         names = ", ".join(each.name for each in gathered)
-        raise UsageError(f"a snapshot holds one deployment, and these were found: {names}; name one with --url")
+        raise UsageError(
+            f"a snapshot holds one deployment, and these were found: {names}; name one with --url"
+        )
     return snapshots.dump(gathered[0].facts, dt.datetime.now(dt.timezone.utc))
 
 
 def facts_from_case(case: Mapping[str, Any], patterns: Mapping[str, str]) -> Facts:
     """Return the facts of a rule's test case that is given as raw input.
 
-    ``log``, ``launch`` and ``metrics`` are texts; ``server_info``, ``model`` and ``environment`` mappings, as in
-    the JSON files; ``assume`` and ``gpu`` as on the command line. ``files`` maps relative paths to contents of
-    a folder that ``@files@`` in the launch text and ``python`` name. This machine is not looked at.
+    ``log``, ``launch`` and ``metrics`` are texts; ``server_info``, ``model`` and ``environment`` mappings, as
+    in the JSON files; ``assume`` and ``gpu`` as on the command line. ``files`` maps relative paths to contents
+    of a folder that ``@files@`` in the launch text and ``python`` name. This machine is not looked at.
     """
     with tempfile.TemporaryDirectory(prefix="sgdoctor-case-") as folder:
         root = Path(folder)

@@ -12,7 +12,7 @@ import msgspec
 
 from sgdoctor import snapshot, what_if
 from sgdoctor.errors import Undecided, UsageError
-from sgdoctor.facts import Facts
+from sgdoctor.facts import Facts, Known
 from sgdoctor.report.model import Looked, State
 from sgdoctor.settle import settle
 from sgdoctor.sources import Sources
@@ -46,7 +46,9 @@ class Gathered(msgspec.Struct):
             return INSTALLATION if self.command is None else str(self.command.name)
         return f"{model} on port {port}" if self.command is None and port else str(model)
 
-    def look(self, source: str, place: str, read: Callable[[], Result], *, named: bool = True) -> Result | None:
+    def look(
+        self, source: str, place: str, read: Callable[[], Result], *, named: bool = True
+    ) -> Result | None:
         """Read one source and write down how far it was understood; one that gives nothing ends nothing."""
         known = len(self.facts.notes)
         try:
@@ -234,9 +236,9 @@ def _mounted(command: LaunchCommand | None) -> Callable[[str], str]:
 def _cache_variables(facts: Facts) -> dict[str, str]:
     """Return where hub caches are: this process's variables, the script's over them."""
     variables = dict(os.environ)
-    for name, _fact in facts.items():
-        if name.startswith("env.") and isinstance(facts.value(name), str):
-            variables[name.removeprefix("env.")] = facts.value(name)
+    for name, fact in facts.items():
+        if name.startswith("env.") and isinstance(fact, Known) and isinstance(fact.value, str):
+            variables[name.removeprefix("env.")] = fact.value
     return variables
 
 
@@ -310,7 +312,9 @@ def _running(running: RunningServer, patterns: Mapping[str, str], say: Progress)
     if running.url:
         url = running.url
         say(f"asking {url}")
-        reading = each.look("http", url, lambda: server.read_server(facts, url, None, SERVER_SECONDS), named=False)
+        reading = each.look(
+            "http", url, lambda: server.read_server(facts, url, None, SERVER_SECONDS), named=False
+        )
         if reading is not None:
             _judge_server(each, reading.usable, reading.problems)
     if running.log:
@@ -339,8 +343,8 @@ def _installation(say: Progress) -> Gathered:
         gpus.read_gpus(each.facts)
         raise Undecided(
             "nothing to check: no SGLang server runs here, and neither python3 on PATH nor /sgl-workspace has "
-            "SGLang. Name a source (--launch, --log, --url, --environment; see `sgdoctor check --help`), or see a "
-            "report with `sgdoctor check --sample moe-no-config`"
+            "SGLang. Name a source (--launch, --log, --url, --environment; see `sgdoctor check --help`), or "
+            "see a report with `sgdoctor check --sample moe-no-config`"
         )
     return each
 

@@ -49,7 +49,7 @@ def settle(facts: Facts, command: LaunchCommand | None) -> None:
 
 
 def _installed_release(facts: Facts) -> None:
-    """A package listing gives the release and Triton's version where nothing closer did."""
+    """Take the versions of SGLang, Triton and torch from the packages where nothing closer gave them."""
     for name, package in (
         ("sglang.version", "package.sglang"),
         ("triton.version", "package.triton"),

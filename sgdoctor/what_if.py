@@ -11,7 +11,7 @@ from sgdoctor.errors import UsageError
 from sgdoctor.facts import Facts, Known
 from sgdoctor.vocabulary import FactTypeError, Vocabulary
 
-# Where facts come from that a server on another machine, or with other packages, would have said otherwise.
+# Where facts come from that a server on another machine would have said otherwise.
 _OBSERVED = frozenset({"log", "server_info", "http", "metrics", "process"})
 # What a server said about itself that an operator had asked of it, whatever the machine.
 _ASKED = frozenset(
@@ -58,7 +58,9 @@ def apply(facts: Facts, *, gpu: str | None, assumptions: Sequence[str]) -> Facts
             result.put(name, fact)
     result.notes = list(facts.notes)
     if changed:
-        result.notes.append("what the server said about itself was left out: it was said without the assumption")
+        result.notes.append(
+            "what the server said about itself was left out: it was said without the assumption"
+        )
     else:
         result.matches, result.patterns_sought = facts.matches, facts.patterns_sought
         result.conflicts = facts.conflicts

@@ -1,8 +1,8 @@
 """Whole deployments: what a report must say, must not say, and looks like.
 
-Each folder of ``captures`` and ``scenarios`` has an ``expect.yaml`` with one or more reports: the sources, the codes that
-must appear (all others are forbidden) and texts that must be in the terminal report. The reports themselves lie
-beside it; ``make goldens`` writes them anew, and the difference is for a person to read.
+Each folder of ``captures`` and ``scenarios`` has an ``expect.yaml`` with one or more reports: the sources,
+the codes that must appear (all others are forbidden) and texts that must be in the terminal report. The
+reports themselves lie beside it; ``make goldens`` writes them anew, and the difference is for a person to read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def cases() -> Iterator[Any]:
 
 def report_of(folder: Path, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Report:
     monkeypatch.chdir(folder)
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in expected["sources"].items()}
+    given = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in expected["sources"].items()
+    }
     return examine.check(Sources(**given))
 
 
