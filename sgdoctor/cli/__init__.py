@@ -15,6 +15,9 @@ def main(arguments: list[str] | None = None) -> int:
 
         emit(f"sgdoctor {sgdoctor.__version__}\n")
         return 0
-    from sgdoctor.cli.group import run
+    try:
+        from sgdoctor.cli.group import run
 
-    return run(given)
+        return run(given)
+    except KeyboardInterrupt:  # while modules were imported
+        return 3

@@ -53,9 +53,9 @@ def command(**options: Any) -> int:
 
     Nothing is changed, and no server is asked for more than its status.
     """
-    from sgdoctor.examine import check
     from sgdoctor.cli.output import complain, emit, save, writable
     from sgdoctor.cli.progress import Progress
+    from sgdoctor.examine import check
     from sgdoctor.report.model import exit_code
 
     output: Path | None = options["output"]

@@ -32,9 +32,9 @@ anywhere; check --environment takes it as the machine that a launch is planned f
 @source_options
 def command(**options: Any) -> int:
     """Write all facts about a deployment to one file."""
-    from sgdoctor.examine import snapshot
     from sgdoctor.cli.output import complain, emit, save, writable
     from sgdoctor.cli.progress import Progress
+    from sgdoctor.examine import snapshot
 
     output: Path = options["output"]
     to_stdout = str(output) == "-"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
 
 from sgdoctor.engine.model import Outcome, Result, Rule
 from sgdoctor.facts import NOT_ASKED, Conflict, Facts, Known, Unknown
@@ -53,7 +56,7 @@ def deployment(
         broken=[Broken(each.code, each.reason or "no reason") for each in by_outcome[Outcome.ERROR]],
         passed=[each.code for each in by_outcome[Outcome.PASS]],
         not_applicable=[each.code for each in by_outcome[Outcome.NOT_APPLICABLE]],
-        looked_at=looked_at_by(facts) if looked_at is None else list(looked_at),
+        looked_at=looked_at_by(facts) if looked_at is None else [_telling(each, facts) for each in looked_at],
         notes=list(facts.notes),
         conflicts=[_disagreement(each) for each in facts.conflicts],
     )
@@ -96,12 +99,41 @@ def looked_at_by(facts: Facts) -> list[Looked]:
     return [Looked(source, place, said=_said(source, facts)) for source, place in counts]
 
 
+def _telling(looked: Looked, facts: Facts) -> Looked:
+    """Return ``looked`` with what there was in the source, when nobody said it."""
+    if looked.said or looked.state != "understood":
+        return looked
+    return msgspec.structs.replace(looked, said=_said(looked.source, facts))
+
+
 def _said(source: str, facts: Facts) -> str:
-    """Return how much there was in a source."""
-    if source == "log" and facts.known("log.records"):
+    """Return how much there was in a source, empty when that is not known."""
+    if source == "log":
         release = facts.value("log.release")
-        return f"{facts.value('log.records'):,} records" + (f" of SGLang {release}" if release else "")
+        records = facts.value("log.records")
+        told = f" of SGLang {release}" if release else ""
+        return "" if records is None else f"{_number(records, 'record')}{told}"
+    if source in ("launch", "command"):
+        flags = sum(name.startswith("asked.") and value is not None for name, value in _read(facts, source))
+        return _number(flags, "flag") if flags else ""
+    if source in ("packages", "environment"):
+        read = dict(_read(facts, source))
+        packages = sum(name.startswith("package.") and value is not None for name, value in read.items())
+        gpus = len(read.get("gpus") or ())
+        counts = [_number(packages, "package")] if packages else []
+        return ", ".join([*counts, *([_number(gpus, "GPU")] if gpus else [])])
     return ""
+
+
+def _read(facts: Facts, source: str) -> Iterator[tuple[str, Any]]:
+    """Iterate over the facts that a source gave."""
+    for name, fact in facts.items():
+        if isinstance(fact, Known) and any(each.source == source for each in fact.provenance):
+            yield name, fact.value
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _undecided(result: Result, rule: Rule, facts: Facts, given: tuple[str, ...]) -> UndecidedRule:

@@ -108,8 +108,12 @@ class _Page:
 
     def notes(self, deployment: DeploymentReport) -> list[Line]:
         """Lay out what was not understood, what broke and, when asked for more, who disagrees."""
-        said = [f"{each.place}: {each.said}" for each in deployment.looked_at if each.state != "understood"]
-        said += [note for note in deployment.notes if note not in said]
+        said = [
+            each.said if each.said.startswith(each.place) else f"{each.place}: {each.said}"
+            for each in deployment.looked_at
+            if each.state != "understood" and each.said and each.said not in "\n".join(deployment.notes)
+        ]
+        said += list(dict.fromkeys(deployment.notes))
         if self.verbose:
             said += [
                 f"{each.kept.place} says {phrase(each.fact, each.kept.value)}, {each.other.place} says "

@@ -1,0 +1,177 @@
+"""``sgdoctor check`` from the outside, with a rule of its own so that no other rule's change matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+RULE = """\
+code: MEM901
+name: many-layers
+title: More layers than fit
+severity: {severity}
+impact: performance
+confidence: high
+case: M01
+when: model.layers > 40
+message: "The model has {{model.layers}} layers: more than 40."
+why: For this test.
+recommend:
+  - {{run: sgdoctor explain MEM901}}
+verified: in this test
+sources: [https://github.com/sgl-project/sglang/pull/5955]
+tests: []
+"""
+
+REPORT = """\
+this installation
+
+{severity} MEM901  The model has 48 layers: more than 40.
+         known from  --assume  48 layers
+         do          sgdoctor explain MEM901
+"""
+
+
+@pytest.fixture
+def judge(sgdoctor, tmp_path):
+    """Return what checks a deployment of so many layers with one rule of the given severity."""
+
+    def run(*arguments, layers=48, severity="warning", **options):
+        (tmp_path / "MEM901-many-layers.yaml").write_text(RULE.format(severity=severity))
+        assumed = [] if layers is None else ["--assume", f"model.layers={layers}"]
+        return sgdoctor("check", *assumed, "--rules", tmp_path, "--select", "MEM901", *arguments, **options)
+
+    return run
+
+
+@pytest.mark.parametrize("form", ["terminal", "json"])
+@pytest.mark.parametrize(
+    ("layers", "severity", "fail_on", "code"),
+    [
+        (48, "error", "error", 1),
+        (48, "warning", "error", 0),
+        (48, "warning", "warning", 1),
+        (48, "info", "info", 1),
+        (48, "error", "never", 0),
+        (4, "error", "info", 0),
+    ],
+)
+def test_the_exit_code_is_the_same_in_every_format(judge, tmp_path, form, layers, severity, fail_on, code):
+    options = ["--format", form, "--fail-on", fail_on]
+    done = judge(*options, layers=layers, severity=severity)
+    assert (done.returncode, done.stderr) == (code, "")
+    done = judge(*options, "--output", tmp_path / "report", layers=layers, severity=severity)
+    assert (done.returncode, done.stdout) == (code, "")
+
+
+def test_the_report(judge):
+    done = judge(severity="warning")
+    assert done.stdout.startswith(REPORT.format(severity="warning "))
+    assert done.stdout.endswith("0 errors, 1 warning, 0 info.  0 rules passed.  sgdoctor explain MEM901\n")
+
+
+def test_json_keeps_to_the_schema(judge):
+    told = json.loads(judge("--format", "json").stdout)
+    jsonschema.validate(told, json.loads((ROOT / "docs" / "report.schema.json").read_text()))
+    (finding,) = told["deployments"][0]["findings"]
+    assert finding["code"] == "MEM901"
+    assert finding["evidence"] == [
+        {"fact": "model.layers", "value": 48, "source": "assume", "place": "--assume", "count": 1}
+    ]
+
+
+def test_output_goes_into_the_file_and_a_line_says_what_was_found(judge, tmp_path):
+    done = judge("--output", tmp_path / "report.txt")
+    assert done.stderr == f"{tmp_path / 'report.txt'}: 0 errors, 1 warning, 0 info.\n"
+    assert (tmp_path / "report.txt").read_text().startswith(REPORT.format(severity="warning "))
+
+
+@pytest.mark.parametrize("place", ["nowhere/report.json", "."])
+def test_an_output_that_cannot_be_written_is_2(judge, place):
+    done = judge("--output", place)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_rule_that_cannot_be_decided_is_3_and_no_tick(judge):
+    done = judge("--assume", "model.kv_heads=2", layers=None)
+    assert done.returncode == 3
+    assert "Nothing could be decided" in done.stdout
+    assert not done.stdout.startswith("ok")
+    assert "1 could not be decided (all with --model)" in done.stdout
+
+
+def test_v_lists_what_could_not_be_decided(judge):
+    shown = judge("-v", "--assume", "model.kv_heads=2", layers=None).stdout
+    assert "unknown  MEM901  More layers than fit\n         missing     model.layers (--model)\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--select", "XYZ999"], "no rule is named XYZ999"),
+        (["--rules", "nowhere"], "nowhere: no such folder of rules"),
+        (["--assume", "model.layerz=48"], "model.layers"),
+        (["--sample", "none-such"], "no such sample"),
+        (["--launch", "launch.sh"], "launch.sh"),
+        (["--model", "config.json"], "config.json"),
+        (["--log", "server.log"], "server.log"),
+        (["--server-info", "server_info.json"], "server_info.json"),
+        (["--metrics", "metrics.txt"], "metrics.txt"),
+        (["--environment", "environment.json"], "environment.json"),
+        (["--snapshot", "snapshot.json"], "snapshot.json"),
+    ],
+)
+def test_what_the_operator_must_change_is_one_line_and_2(sgdoctor, arguments, said):
+    done = sgdoctor("check", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert said in line
+
+
+def test_a_reader_that_goes_away_does_not_change_the_exit_code(judge, environment, tmp_path):
+    judge(severity="error")
+    command = (
+        f"{sys.executable} -m sgdoctor check --assume model.layers=48 --rules {tmp_path} --select MEM901"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | head -1"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "this installation\n", "")
+
+
+def test_a_line_says_what_takes_long_and_an_interrupt_is_one_too(environment):
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "sgdoctor", "check", "--log", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        env={**environment, "TERM": "xterm"},
+    ) as child:
+        os.close(slave)
+        seen = b""
+        while b"reading" not in seen:
+            seen += os.read(master, 1024)
+        child.send_signal(signal.SIGINT)
+        while b"interrupted" not in seen:
+            seen += os.read(master, 1024)
+        assert child.wait() == 3
+    os.close(master)
+    assert seen.startswith(b"\rsgdoctor: reading ")
+    assert seen.endswith(b"\r\x1b[Ksgdoctor: interrupted\r\n")
