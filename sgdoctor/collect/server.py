@@ -42,7 +42,7 @@ class Reading(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-def read_server(facts: Facts, url: str, *, api_key: str | None = None, timeout: float = SECONDS) -> Reading:
+def read_server(facts: Facts, url: str, api_key: str | None = None, timeout: float = SECONDS) -> Reading:
     """Ask the server at ``url`` and set server.*, and what read_server_info and read_metrics set.
 
     ``timeout`` is for one request; all together take three times as long at most. Raises UsageError for what
