@@ -1,0 +1,183 @@
+"""How fast `read_logs` goes through a large log, beside ripgrep with the same patterns.
+
+    python bench/log_speed.py [--megabytes 1000] [--rounds 3] [--dense]
+
+Writes a log like a busy server's (the start of a captured one, then decode and prefill records with changing
+values) into a temporary folder, runs both over it in turn, and prints CPU seconds and the peak of resident
+memory. Needs `rg` on the PATH. With --dense every tenth record also matches a pattern.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+START = ROOT / "tests/captures/kv-pool-full/server.log"
+LINES_OF_START = 65
+
+# ruff: noqa: E501
+PATTERNS = r"""
+Config file not found at (?P<p>\S.*?/triton_[^/]+/E=\d+,N=\d+,device_name=[^.]*?\.json)\. Fallback to triton version
+Using default MoE kernel config\. Performance might be sub-optimal! Config file not found at (?P<p>\S.*?\.json)
+Using MoE kernel config with down_moe=False\. Performance might be sub-optimal!
+Down MoE config file not found at (?P<want>.+?\.json); reusing
+down_moe config BLOCK_SIZE_M=(?P<a>\d+) does not match up config BLOCK_SIZE_M=(?P<b>\d+)
+Deterministic inference is enabled, using default MoE kernel config\.
+Using default W8A8 Block (?P<k>FP8|INT8) kernel config\. Performance might be sub-optimal!
+KV cache pool is full\. Retract requests\. #retracted_reqs: (?P<n>\d+)
+max_running_requests was reduced from the requested (?P<req>\d+) to (?P<got>\d+)
+max_running_requests is capped to (?P<got>\d+) by the mamba state cache
+(?P<pkg>flashinfer_python|sgl-kernel|sglang-kernel) is installed with version (?P<have>\S+), which is less than
+Not enough memory\. Please try to increase --mem-fraction-static
+torch\.OutOfMemoryError: CUDA out of memory
+CUDA error: (?P<what>an illegal memory access was encountered|device-side assert triggered|no kernel image)
+NCCL error|NCCL WARN
+unhandled (?:system|cuda) error
+Watchdog timeout|watchdog timeout \(self\.watchdog_timeout=(?P<s>\d+)
+Health check failed\. Server couldn't get a response from (?:detokenizer|scheduler)
+SIGQUIT received|Received sigquit from a child process
+Ignore import error when loading (?P<module>\S+):
+Can not import FA3 in sgl_kernel
+flashinfer\.comm is not available
+Fail to set RLIMIT_NOFILE
+Tokenizer for (?P<path>\S+) loaded as generic TokenizersBackend
+Disable piecewise CUDA graph because (?P<why>.+)
+Disable prefill CUDA graph because
+Cuda graph is disabled because
+Attention backend not specified\. Use (?P<b>\S+) backend by default
+'(?P<flag>--[a-z0-9-]+)' is deprecated and will be removed
+The command line argument '(?P<flag>[^']+)' is deprecated
+Shared experts fusion optimization is disabled
+Entering DeepGEMM JIT Pre-Compile session
+Try DeepGEMM JIT Compiling for <(?P<k>\w+)>
+Overlap scheduler is disabled (?:because|when)
+Disabling radix cache since trtllm_mha does not support page_size = 1
+Radix cache is disabled
+The attention backend is set to
+User-specified context_length \((?P<asked>\d+)\) is greater than the derived context_length \((?P<max>\d+)\)
+unrecognized arguments: (?P<flags>.+)
+ambiguous option: (?P<flag>\S+) could match
+invalid choice: '(?P<value>[^']*)' \(choose from
+FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path>[^']+/configs)'
+invalid literal for int\(\) with base 10
+AssertionError: down_config
+ptxas (?:fatal|error)
+ImportError: (?P<what>.*sgl_kernel.*)
+ModuleNotFoundError: No module named '(?P<module>[^']+)'
+The memory capacity is unbalanced\. Some GPUs may be occupied
+Setting up custom allreduce failed|Custom allreduce is disabled
+Failed to (?:load|initialize) flashinfer
+Detect GPU arch .* does not support
+FP8 KV cache .* no scaling factors provided
+hicache_io_backend .* is not compatible
+"(?:GET|POST) \S+ HTTP/1\.1" 503
+out of resource: shared memory, Required: (?P<need>\d+), Hardware limit: (?P<limit>\d+)
+accept len: (?:0|1\.0)\d*,
+api_key='[^']+'
+KV transfer .* failed
+Abort request|Aborted by AbortReq
+Exception in ASGI application
+""".strip().splitlines()
+DENSE = r"Prefill batch.*cuda graph: (?P<graph>\w+)"
+
+CHILD = """
+import json, resource, sys, time
+from sgdoctor.collect.log import read_logs, source
+from sgdoctor.facts import Facts
+name, patterns = sys.argv[1], json.loads(sys.argv[2])
+facts = Facts()
+before = time.process_time()
+read_logs(facts, [source(name)], patterns)
+seconds = time.process_time() - before
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+found = {code: match.count for code, match in facts.matches.items()}
+print(json.dumps({"seconds": seconds, "total": time.process_time(), "peak": peak, "found": found}))
+"""
+
+
+def write_log(path: Path, size: int) -> None:
+    """Write about ``size`` bytes of a busy server's log."""
+    rng = random.Random(1)  # noqa: S311 (numbers to look at, no secrets)
+    clock = dt.datetime(2026, 11, 30, 6)  # noqa: DTZ001 (SGLang logs local time)
+    with path.open("wb") as out:
+        out.writelines(START.read_bytes().splitlines(keepends=True)[:LINES_OF_START])
+        step = 0
+        while out.tell() < size:
+            lines = []
+            for _ in range(20000):
+                step += 1
+                stamp = (clock + dt.timedelta(seconds=step // 20)).strftime("%Y-%m-%d %H:%M:%S")
+                lines.append(record(rng, stamp))
+            out.write("".join(lines).encode())
+
+
+def record(rng: random.Random, stamp: str) -> str:
+    """Return a decode record, or every tenth time a prefill record."""
+    running, queued, usage, speed = rng.randint(1, 64), rng.randint(0, 60), rng.random(), rng.random() * 9000
+    if rng.random() < 0.9:
+        return (
+            f"[{stamp}] Decode batch, #running-req: {running}, #token: {rng.randint(100, 90000)}, token usage: "
+            f"{usage:.2f}, cuda graph: True, gen throughput (token/s): {speed:.2f}, #queue-req: {queued}\n"
+        )
+    return (
+        f"[{stamp}] Prefill batch, #new-seq: {rng.randint(1, 9)}, #new-token: {rng.randint(1, 8000)}, #cached-token: "
+        f"{rng.randint(0, 8000)}, token usage: {usage:.2f}, #running-req: {running}, #queue-req: {queued}, "
+        f"#pending-token: {rng.randint(0, 9000)}, cuda graph: True, input throughput (token/s): {speed:.2f}\n"
+    )
+
+
+def ours(log: Path, patterns: list[str]) -> dict[str, float]:
+    """Run `read_logs` in a process of its own."""
+    sought = json.dumps({f"P{number}": pattern for number, pattern in enumerate(patterns)})
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(log), sought], cwd=ROOT, check=True, stdout=subprocess.PIPE
+    )
+    return json.loads(done.stdout)
+
+
+def ripgrep(log: Path, patterns: Path) -> float:
+    """Return the CPU seconds of `rg -c -f PATTERNS LOG`."""
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(["rg", "-c", "-f", str(patterns), str(log)], check=False, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--megabytes", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dense", action="store_true")
+    asked = parser.parse_args()
+    patterns = PATTERNS + ([DENSE] if asked.dense else [])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "patterns"
+        # ripgrep has one name space for the groups of all patterns.
+        file.write_text("".join(re.sub(r"\(\?P<\w+>", "(", pattern) + "\n" for pattern in patterns))
+        for megabytes in sorted({100, asked.megabytes}):
+            log = Path(folder) / "server.log"
+            write_log(log, megabytes * 1000 * 1000)
+            subprocess.run(["cat", str(log)], check=True, stdout=subprocess.DEVNULL)
+            pairs = [(ours(log, patterns), ripgrep(log, file)) for _ in range(asked.rounds)]
+            mine = min(pairs, key=lambda pair: pair[0]["seconds"])[0]
+            theirs = min(pair[1] for pair in pairs)
+            print(
+                f"{megabytes} MB, {len(patterns)} patterns: read_logs {mine['seconds']:.2f} s CPU (with the start of "
+                f"Python {mine['total']:.2f} s), ripgrep {theirs:.2f} s, ratio {mine['total'] / theirs:.2f}, "
+                f"peak memory {mine['peak']:.0f} MiB, lines matched {sum(mine['found'].values())}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""The records of a log that set facts, gathered per server start: a log can hold several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sgdoctor.collect.log_text import Record
+from sgdoctor.upstream import log_grammar, server_args_text
+from sgdoctor.upstream.server_args_text import Banner
+
+# An engine that is started from Python prints its banner twice; no server starts again this fast.
+_SAME_START_SECONDS = 5
+# How many more lines a record may take that a terminal or a container runtime has broken up.
+_BANNER_LINES = 1000
+_PATH_LINES = 8
+
+
+class Seen(msgspec.Struct):
+    """A value, the line on which it was read first, and on how many lines (one a rank)."""
+
+    value: Any
+    line: int
+    count: int = 1
+
+
+class Run:
+    """What one start of a server has said so far."""
+
+    def __init__(self) -> None:
+        self.banner: Seen | None = None  # Banner
+        self.banner_time = ""
+        self.began = False
+        self.weights: dict[Hashable, Seen] = {}  # log_grammar.Weights
+        self.capacities: dict[Hashable, Seen] = {}  # log_grammar.Capacity
+        self.moe: dict[Hashable, Seen] = {}  # log_grammar.MoeLine
+        self.gemm: dict[Hashable, Seen] = {}  # path
+        self.deterministic: Seen | None = None
+        self.listening: int | None = None
+        self.ready: int | None = None
+
+    @property
+    def went_on(self) -> bool:
+        """Whether anything came after the banner."""
+        return bool(self.began or self.weights or self.capacities or self.moe or self.ready or self.listening)
+
+
+class _Found(NamedTuple):
+    """A record that sets facts."""
+
+    line: int
+    record: Record
+
+    @property
+    def text(self) -> str:
+        return self.record.text.decode(errors="replace")
+
+    def with_more(self, text: bytes) -> _Found:
+        return self._replace(record=self.record._replace(text=self.record.text + text))
+
+
+class _Broken(msgspec.Struct):
+    """A record whose end is in the next lines, at most so many."""
+
+    name: str
+    found: _Found
+    left: int
+
+
+class Events:
+    """Takes the records that set facts, in the order of the log."""
+
+    def __init__(self) -> None:
+        self.run = Run()
+        self.starts = 0
+        self.retractions = 0
+        self.retractions_line = 0
+        self.retractions_peak = 0
+        self._minute = b""
+        self._in_minute = 0
+        self._broken: _Broken | None = None
+        self._takers: dict[str, Callable[[_Found], bool]] = {
+            "banner": self._banner,
+            "begin": self._begin,
+            "weights": self._weights,
+            "capacity": self._capacity,
+            "moe": self._moe,
+            "gemm": self._gemm,
+            "listening": self._listening,
+            "ready": self._ready,
+            "retraction": self._retraction,
+        }
+
+    def take(self, name: str, line: int, record: Record) -> None:
+        """Take a record in which the pattern ``name`` of `log_grammar.INTERESTING` was found."""
+        found = _Found(line, record)
+        if not self._takers[name](found) and self._broken is None:
+            self._broken = _Broken(name, found, _BANNER_LINES if name == "banner" else _PATH_LINES)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next line may go on with the last record."""
+        return self._broken is not None
+
+    def go_on(self, records: list[Record]) -> None:
+        """Take the line that follows a record that was not whole."""
+        broken = self._broken
+        if broken is None:
+            return
+        if not records or records[0].stamped:
+            self.close()
+            return
+        text = records[0].text
+        broken.found = broken.found.with_more(text)
+        broken.left -= 1
+        closes = broken.name != "banner" or text.rstrip()[-1:] in (b")", b"}")
+        if closes and self._takers[broken.name](broken.found):
+            self._broken = None
+        elif broken.left <= 0:
+            self.close()
+
+    def close(self) -> None:
+        """Give up waiting for the rest of a record; of a banner, what is there is taken."""
+        broken, self._broken = self._broken, None
+        if broken and broken.name == "banner" and (banner := server_args_text.parse(broken.found.text)):
+            self._start(broken.found, banner)
+
+    def _banner(self, found: _Found) -> bool:
+        banner = server_args_text.parse(found.text)
+        if banner is None or not banner.complete:
+            return False
+        self._start(found, banner)
+        return True
+
+    def _start(self, found: _Found, banner: Banner) -> None:
+        time = found.record.time.decode()
+        again = self.run.banner is not None and (
+            self.run.went_on or not _within(self.run.banner_time, time, _SAME_START_SECONDS)
+        )
+        if again or (self.run.banner is None and self.run.went_on):
+            self.run = Run()
+            self.starts += 1
+        elif self.run.banner is None:
+            self.starts += 1
+        self.run.banner = Seen(banner, found.line)
+        self.run.banner_time = time
+
+    def _begin(self, _: _Found) -> bool:
+        self.run.began = True
+        return True
+
+    def _weights(self, found: _Found) -> bool:
+        if (weights := log_grammar.weights(found.text)) is None:
+            return False
+        _count(self.run.weights, weights, weights, found.line)
+        return True
+
+    def _capacity(self, found: _Found) -> bool:
+        if (capacity := log_grammar.capacity(found.text)) is None:
+            return False
+        _count(self.run.capacities, capacity, capacity, found.line)
+        return True
+
+    def _moe(self, found: _Found) -> bool:
+        text = found.text
+        if log_grammar.MOE_DETERMINISTIC in text:
+            self.run.deterministic = self.run.deterministic or Seen(True, found.line)
+            return True
+        if (lookup := log_grammar.moe(text)) is None:
+            return False
+        _count(self.run.moe, (lookup.source, lookup.looked_for.file), lookup, found.line)
+        return True
+
+    def _gemm(self, found: _Found) -> bool:
+        if (path := log_grammar.gemm(found.text)) is None:
+            return False
+        _count(self.run.gemm, path, path, found.line)
+        return True
+
+    def _listening(self, found: _Found) -> bool:
+        self.run.listening = self.run.listening or found.line
+        return True
+
+    def _ready(self, found: _Found) -> bool:
+        self.run.ready = self.run.ready or found.line
+        return True
+
+    def _retraction(self, found: _Found) -> bool:
+        number = log_grammar.retracted(found.text)
+        self.retractions += number
+        self.retractions_line = self.retractions_line or found.line
+        minute = found.record.time[:16]
+        self._in_minute = number + (self._in_minute if minute == self._minute else 0)
+        self._minute = minute
+        self.retractions_peak = max(self.retractions_peak, self._in_minute)
+        return True
+
+
+def _count(seen: dict[Hashable, Seen], key: Hashable, value: Any, line: int) -> None:
+    if key in seen:
+        seen[key].count += 1
+    else:
+        seen[key] = Seen(value, line)
+
+
+def _within(earlier: str, later: str, seconds: int) -> bool:
+    try:
+        gap = datetime.fromisoformat(later[:19]) - datetime.fromisoformat(earlier[:19])
+    except ValueError:
+        return False
+    return abs(gap.total_seconds()) <= seconds

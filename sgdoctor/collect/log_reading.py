@@ -1,0 +1,257 @@
+"""One log, read once from its beginning to its end: what it says, and where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from sgdoctor import redact
+from sgdoctor.collect import log_read, log_scan, log_text
+from sgdoctor.collect.log_events import Events
+from sgdoctor.collect.log_read import Blocks, LogSource
+from sgdoctor.collect.log_text import Form, Record
+from sgdoctor.upstream import log_grammar
+from sgdoctor.upstream.log_end import End, Line, end_of
+from sgdoctor.upstream.log_release import Fit
+
+TAIL = 1 << 20
+# A log that is newest first is turned round in memory, up to this size.
+REVERSIBLE = 64 << 20
+
+_EVENT = "\0"
+_SHOWN = 700
+_BATCHES = 1000
+# Where a batch's record begins, also behind the prefix of a logging configuration of one's own.
+_BATCH_WITHIN = 120
+
+# What only SGLang writes: a file without any of it is another program's log.
+_OWN = re.compile(
+    rb"sglang|sgl_kernel|sgl-kernel|server_args|(?:Decode|Prefill) batch|Load weight (?:begin|end)"
+    rb"|KV Cache is alloc|Memory pool end|Init torch distributed|max_total_num_tokens=|fired up and ready"
+    rb"|MoE kernel config"
+    rb"|Capture (?:cuda|piecewise|target|draft)|[Rr]eceived sigquit|#queue-req|DeepGEMM JIT|flashinfer\.comm"
+)
+_BAR = re.compile(rb"\d+%\|.*[\d?:]+<[\d?:]+|\[\d\d:\d\d<|it/s\]|s/it\]")
+# What begins a few lines that have no prefix: a traceback, a Python warning, argparse's usage
+_OPENING = re.compile(rb"Traceback \(most recent call last\):|\S+\.py:\d+: \w*Warning: |usage: \S")
+_USAGE_ERROR = re.compile(rb"\S[^:]*: error: ")
+
+
+class First(NamedTuple):
+    """The first line on which a rule's pattern was found."""
+
+    line: int
+    text: str
+    groups: dict[str, str]
+
+
+class Survey:
+    """What a stretch of a log consists of."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.recognized = 0
+        self.records = 0
+        self.own = False
+        self.ranks: set[str] = set()
+        self.first_time = ""
+        self.last_time = ""
+        self.package: tuple[str, int] | None = None
+        self._inside = False
+
+    def take(self, number: int, found: list[Record]) -> None:
+        """Take one physical line."""
+        self.lines += 1
+        known = not found
+        for record in found:
+            self.own = self.own or bool(record.ranks or _OWN.search(record.text))
+            if record.time:
+                self.first_time = self.first_time or _text(record.time)
+                self.last_time = _text(record.time)
+            if record.ranks:
+                self.ranks.add(_text(record.ranks))
+            known |= self._known(record)
+            if self.package is None and b"/sglang/" in record.text:
+                folder = log_grammar.package_folder(_text(record.text))
+                self.package = (folder, number) if folder else None
+        self.recognized += known
+
+    def _known(self, record: Record) -> bool:
+        """Whether this is something that an SGLang server writes."""
+        opens = bool(_OPENING.search(record.text))
+        if record.stamped or opens or (record.time and _OWN.search(record.text)):
+            self.records += 1
+            self._inside = opens
+            return True
+        if self._inside and not record.time:
+            # Indented lines, and the one that closes a traceback or a usage.
+            self._inside = record.text[:1].isspace()
+            return True
+        return bool(_BAR.search(record.text) or _OWN.search(record.text) or _USAGE_ERROR.match(record.text))
+
+
+class Reading:
+    """What one log says. Line numbers count the physical lines of the file, from 1."""
+
+    def __init__(self, name: str, patterns: Mapping[str, str]) -> None:
+        self.name = name
+        self.form = Form()
+        self.total = 0
+        self.trouble = ""
+        self.events = Events()
+        self.matches: dict[str, First] = {}
+        self.ranks: dict[str, set[str]] = {}
+        self.head = Survey()
+        self.tail = Survey()
+        self.end = End()
+        self.fit = Fit()
+        self.decoded: list[tuple[int, str, dict[str, str]]] = []
+        self.releases: list[str] = []
+        self._own = False
+        self._reversed = False
+        self._exact = {code: log_scan.compile_pattern(code, pattern) for code, pattern in patterns.items()}
+        sought = {code: pattern.encode() for code, pattern in patterns.items()}
+        events = {_EVENT + name: pattern for name, pattern in log_grammar.INTERESTING.items()}
+        self._scanner = log_scan.Scanner({**sought, **events}, frozenset(patterns))
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything in it is SGLang's."""
+        return self._own or self.head.own or self.tail.own
+
+    @property
+    def records(self) -> int:
+        """How many records were recognized in what was read line by line."""
+        return self.head.records + self.tail.records if self.usable else 0
+
+    def place(self, line: int) -> str:
+        """Return the place of a line as a report gives it."""
+        return f"{self.name}:{self.total + 1 - line if self._reversed else line}"
+
+    def count(self, code: str) -> int:
+        """Return on how many lines a rule's pattern was found."""
+        return self._scanner.counts[code]
+
+    def read(self, source: LogSource, chunk: int = log_read.CHUNK) -> None:
+        """Read the log; raises UsageError when it cannot be opened."""
+        with source.open() as stream:
+            blocks = Blocks(stream, chunk=chunk)
+            self.form = log_text.detect(blocks.head)
+            head, pieces = self._in_order(blocks)
+            end = b""
+            for raw, line in pieces:
+                self._scan(raw, line)
+                self.total = line + raw.count(b"\n") - raw.endswith(b"\n")
+                end = raw[-TAIL:] if len(raw) >= TAIL else (end + raw)[-TAIL:]
+                cut = len(end) == TAIL
+            self.trouble = blocks.trouble
+        self.events.close()
+        tail = end[end.find(b"\n") + 1 :] if end and cut else end
+        self._survey(head, tail)
+
+    def _in_order(self, blocks: Blocks) -> tuple[bytes, Iterable[tuple[bytes, int]]]:
+        """Return the beginning of the log and its blocks, oldest first where the log fits into memory."""
+        if self.form.newest_first and (data := blocks.rest(REVERSIBLE)) is not None:
+            self._reversed = True
+            data = b"\n".join(reversed(data.removesuffix(b"\n").split(b"\n"))) + b"\n"
+            return log_read.whole_lines(data[: log_read.HEAD]), [(data, 1)]
+        return blocks.head, blocks
+
+    def _scan(self, raw: bytes, line: int) -> None:
+        block = log_text.plain(raw, self.form)
+        raw_lines: list[bytes] = []
+        for number, text in self._scanner.hits(block, line):
+            if self.form.json and not raw_lines:
+                raw_lines = raw.split(b"\n")
+            own = raw_lines[number - line] if self.form.json else text
+            self._look(number, log_text.records(own, self.form))
+            self._scanner.follow = self.events.waiting
+
+    def _look(self, number: int, found: list[Record]) -> None:
+        if self.events.waiting:
+            self.events.go_on(found)
+        seen: set[str] = set()
+        for record in found:
+            for code in self._scanner.matching(record.text):
+                if code.startswith(_EVENT):
+                    self.events.take(code.removeprefix(_EVENT), number, record)
+                    self._own = True
+                elif code not in seen:
+                    seen.add(code)
+                    self._found(code, number, record)
+
+    def _found(self, code: str, number: int, record: Record) -> None:
+        self._own |= record.stamped
+        self._scanner.found(code)
+        if record.ranks:
+            self.ranks.setdefault(code, set()).add(_text(record.ranks))
+        if code not in self.matches:
+            self.matches[code] = self._first(code, number, record.text)
+
+    def _first(self, code: str, number: int, text: bytes) -> First:
+        """Describe a match. Groups come from the redacted text: a pattern may catch a secret."""
+        clean = redact.text(_text(text))
+        found = self._exact[code].search(text)
+        again = self._exact[code].search(clean.encode())
+        names = self._exact[code].groupindex
+        groups = {
+            _text(name): _text(again[index] or b"") if again else redact.REDACTED
+            for name, index in names.items()
+            if found is not None and found[index] is not None
+        }
+        if len(clean) > _SHOWN:
+            start = max(0, (again.start() if again else 0) - _SHOWN // 4)
+            clean = ("..." if start else "") + clean[start : start + _SHOWN] + "..."
+        return First(number, clean.strip(), groups)
+
+    def _survey(self, head: bytes, tail: bytes) -> None:
+        """Look at the beginning and the end line by line."""
+        whole = len(head) <= len(tail) and self.total <= tail.count(b"\n") + 1
+        last: list[tuple[int, list[Record]]] = list(self._lines(tail, self.total - _count(tail) + 1))
+        seen = 0
+        if not whole:
+            for number, found in self._lines(head, 1):
+                seen = number
+                self.head.take(number, found)
+                self._fit(found)
+        rest = self.head if whole else self.tail
+        for number, found in last:
+            if number > seen:
+                rest.take(number, found)
+                self._fit(found)
+        self.end = end_of(
+            Line(number, _text(record.text), record.stamped or bool(record.time))
+            for number, found in last
+            for record in found
+        )
+        self._load(last)
+
+    def _fit(self, found: list[Record]) -> None:
+        for record in found:
+            self.fit.see(_text(record.text))
+
+    def _lines(self, data: bytes, first: int) -> Iterator[tuple[int, list[Record]]]:
+        for number, line in enumerate(data.removesuffix(b"\n").split(b"\n") if data else [], first):
+            yield number, log_text.records(line[: log_read.LONGEST_LINE], self.form)
+
+    def _load(self, lines: list[tuple[int, list[Record]]]) -> None:
+        """Keep the numbers of the last decode batches."""
+        for number, found in reversed(lines):
+            for record in found:
+                if b"Decode batch" in record.text[:_BATCH_WITHIN]:
+                    self.decoded.append(
+                        (number, _text(record.time)[:19], log_grammar.batch(_text(record.text)))
+                    )
+            if len(self.decoded) >= _BATCHES:
+                break
+        self.decoded.reverse()
+
+
+def _count(data: bytes) -> int:
+    """Return the number of lines in ``data``, with one that lacks its line end."""
+    return data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
