@@ -15,13 +15,14 @@ _FILE = re.compile(r"(?P<file>[\w./-]+?)(?::(?P<line>[\d,-]+))?@(?P<release>[\w.
 # How the sources of a case are named, and the language that their text is in.
 _INPUTS = {
     "launch": ("launch script", "sh"),
-    "log": ("server.log", "text"),
-    "server_info": ("/server_info", "json"),
-    "metrics": ("/metrics", "text"),
-    "model": ("config.json", "json"),
-    "environment": ("environment.json", "json"),
-    "gpu": ("--gpu", "text"),
-    "assume": ("--assume", "text"),
+    "log": ("`server.log`", "text"),
+    "server_info": ("`/server_info`", "json"),
+    "metrics": ("`/metrics`", "text"),
+    "model": ("`config.json`", "json"),
+    "environment": ("`environment.json`", "json"),
+    "gpu": ("`--gpu`", "text"),
+    "assume": ("`--assume`", "text"),
+    "python": ("`--python`", "text"),
 }
 
 
@@ -41,17 +42,20 @@ def raw_inputs(given: Mapping[str, Any]) -> Iterator[str]:
     """Iterate over the raw input of a case, a block a source."""
     for name, value in given.items():
         title, language = _INPUTS.get(name, (name.replace("_", " "), "text"))
-        yield f"{title}:"
-        if isinstance(value, str):
-            yield markdown.fenced(value, language)
+        if name == "files":
+            for file, text in value.items():
+                yield from _block(f"the file {markdown.code(file)}", text, "text")
+        elif isinstance(value, str):
+            yield from _block(title, value, language)
         elif name == "assume":
-            yield markdown.fenced("\n".join(f"{fact}={_plain(each)}" for fact, each in value.items()), "text")
+            yield from _block(title, "\n".join(value), language)
         else:
-            yield markdown.fenced(_json(value), "json")
+            yield from _block(title, _json(value), "json")
 
 
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _block(title: str, text: str, language: str) -> Iterator[str]:
+    yield f"{title}:"
+    yield markdown.fenced(text, language) if text.strip() else "(empty)"
 
 
 def _json(value: Any, indent: str = "") -> str:

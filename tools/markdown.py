@@ -24,6 +24,7 @@ _PARTS = re.compile(
     re.VERBOSE,
 )
 _OPENING = re.compile(r"\A(\d*)([.)+=-])(?=\s|\Z|[-=])")  # what would begin a list or a rule
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _TRAILING = re.compile(r"[.,:=]+\Z")
 
 
@@ -46,7 +47,7 @@ def prose(text: str, links: Mapping[str, str] = NO_LINKS) -> str:
             return f"[{word}]({links[word]})" if word in links else word
         return f"\\{found.group()}"
 
-    return _PARTS.sub(part, _OPENING.sub(r"\1\\\2", " ".join(text.split())))
+    return _OPENING.sub(r"\1\\\2", _PARTS.sub(part, " ".join(text.split())))
 
 
 def _word(word: str) -> str:
@@ -77,8 +78,10 @@ def code(text: str) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Return ``text`` as a block of code."""
-    text = text.strip("\n").rstrip()
+    """Return ``text`` as a block of code, control characters as escapes."""
+    text = _CONTROL.sub(
+        lambda found: found.group().encode("unicode_escape").decode(), text.strip("\n").rstrip()
+    )
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -74,7 +73,6 @@ def test_an_installed_sgdoctor_explains_a_rule(installed, tmp_path):
     assert page.stdout.startswith("CFG101  warning")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("sgdoctor.check") is None, reason="check is not there yet")
 def test_an_installed_sgdoctor_has_its_sample(installed, tmp_path):
     checked = run(installed / "sgdoctor", "check", "--sample", "moe-no-config", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -81,6 +82,10 @@ def test_code_that_holds_a_fence_is_fenced_by_a_longer_one():
     assert markdown.fenced("```\nx\n```", "text") == "````text\n```\nx\n```\n````"
 
 
+def test_control_characters_of_a_log_are_escapes():
+    assert markdown.fenced("50%\r100%\n\x1b[31mred") == "```\n50%\\r100%\n\\x1b[31mred\n```"
+
+
 def test_paragraphs_and_lists_are_kept():
     text = "One\nparagraph.\n\nThen:\n- this\n  and more\n- that\n"
     assert markdown.paragraphs(text) == ["One paragraph.", "Then:", "- this and more\n- that"]
@@ -95,17 +100,28 @@ def test_a_long_condition_is_broken_where_it_is_read():
     )
 
 
-def test_the_links_of_every_page_lead_somewhere():
-    made = docs.pages()
-    headings = re.findall(r"^## (.*)$", made["facts.md"], re.MULTILINE)
-    anchors = {markdown.anchor(heading) for heading in headings}
-    for name, text in made.items():
-        folder = (docs.DOCS / name).parent
-        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
-            if target.startswith("http"):
-                continue
-            file, _, anchor = target.partition("#")
-            place = (folder / file).resolve() if file else (docs.DOCS / name).resolve()
-            assert place.exists() or str(place.relative_to(docs.DOCS)) in made, f"{name}: {target}"
-            if place.name == "facts.md" and anchor:
-                assert anchor in anchors, f"{name}: {target}"
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def every_page() -> dict[Path, str]:
+    """Return all Markdown files, those that are generated as they would be."""
+    written = [*docs.DOCS.glob("*.md"), docs.ROOT / "README.md", docs.ROOT / "CONTRIBUTING.md"]
+    made = {docs.DOCS / name: text for name, text in docs.pages().items()}
+    return {**{file: file.read_text(encoding="utf-8") for file in written}, **made}
+
+
+def test_every_link_leads_somewhere():
+    pages = {file: re.sub(r"```.*?```", "", text, flags=re.DOTALL) for file, text in every_page().items()}
+    anchors = {
+        file: {markdown.anchor(heading) for heading in HEADING.findall(text)} for file, text in pages.items()
+    }
+    lost = []
+    for file, text in pages.items():
+        for target in LINK.findall(text):
+            name, _, anchor = target.partition("#")
+            place = (file.parent / name).resolve() if name else file
+            known = place in pages or place.exists()
+            if "://" not in target and not (known and (not anchor or anchor in anchors[place])):
+                lost.append(f"{file.relative_to(docs.ROOT)}: {target}")
+    assert lost == []
