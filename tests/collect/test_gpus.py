@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -166,6 +170,59 @@ def test_a_tool_that_hangs_is_left_and_said(tools: Path) -> None:
     assert "nvidia-smi did not finish within 0.3 s" in reason
     assert "no rocm-smi" in reason
     assert facts.get("host.driver").reason == reason
+
+
+@pytest.fixture(scope="module")
+def nvml(tmp_path_factory) -> Path:
+    """Return a folder with a libnvidia-ml.so.1 that describes one H200."""
+    folder = tmp_path_factory.mktemp("nvml")
+    source = Path(__file__).parent / "nvml.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    return folder
+
+
+ASK = """
+import json
+from sgdoctor.collect import gpus
+from sgdoctor.facts import Facts, Known
+facts = Facts()
+gpus.read_gpus(facts, timeout=0.5)
+print(json.dumps({name: f.value if isinstance(f, Known) else f.reason for name, f in facts.items()}))
+"""
+
+
+def asked_with(nvml: Path, stub: str = "") -> dict:
+    variables = {"PATH": "/nonexistent", "LD_LIBRARY_PATH": str(nvml), "NVML_STUB": stub}
+    command = [sys.executable, "-c", ASK]
+    root = Path(__file__).parents[2]
+    ended = subprocess.run(command, env=variables, cwd=root, capture_output=True, text=True, check=True)
+    return json.loads(ended.stdout)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+class TestNvml:
+    """NVML through its own binding, with a library in the driver's place."""
+
+    def test_it_describes_the_gpus(self, nvml: Path) -> None:
+        said = asked_with(nvml)
+        assert said["gpus"] == [{"index": 0, "name": H200, "compute_capability": "9.0", "memory_mib": 143771}]
+        assert (said["host.driver"], said["host.cuda"]) == ("580.159.04", "13.0")
+
+    def test_a_driver_that_hangs_is_left(self, nvml: Path) -> None:
+        assert asked_with(nvml, "hang")["gpus"].startswith("NVML did not answer within 0.5 s; no nvidia-smi")
+
+    def test_what_it_says_is_the_reason(self, nvml: Path) -> None:
+        assert "NVML/RM version mismatch" in asked_with(nvml, "mismatch")["gpus"]
+
+    def test_what_it_does_not_support_is_unknown(self, nvml: Path) -> None:
+        said = asked_with(nvml, "shared-memory")
+        assert said["gpu.name"] == H200
+        assert "shares the host's memory" in said["gpu.memory_mib"]
+
+    def test_a_gpu_that_is_divided_is_not_described(self, nvml: Path) -> None:
+        said = asked_with(nvml, "mig")
+        assert said["gpu.name"].startswith("MIG is on for GPU 0")
+        assert said["host.driver"] == "580.159.04"
 
 
 def test_this_hosts_own_nvml_answers_or_says_why_not() -> None:
