@@ -100,11 +100,12 @@ def of_release(version: str) -> list[str] | None:
     release = catalogue.resolve(version)
     if release is None or not release.exact:
         return None
-    return [
+    lines = [
         f"{each.name}{each.specifier}" + (f"; {each.marker}" if each.marker else "")
         for each in release.requirements
         if each.extra is None
     ]
+    return lines or None
 
 
 def derive(facts: Facts, requirements: Iterable[str] | None) -> None:
