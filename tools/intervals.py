@@ -1,62 +1,89 @@
-"""Encoding of what changes slowly: each item once, with the releases that have it."""
+"""Encoding of what changes slowly: each row once, with the run of releases that have it."""
 
 from __future__ import annotations
 
+import bisect
 import json
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+Row = dict[str, Any]
 
-def intervals(releases: list[str], items: Mapping[str, Iterable[str]]) -> list[dict[str, Any]]:
-    """Return ``{"since", "before", "item"}`` for each run of releases that have an item.
 
-    ``items`` gives the items (JSON texts) of each release. ``before`` is the first release after the run that
-    lacks it, absent when the newest has it. Items come in an order that keeps that of each release as far as
-    the releases agree, the newest first among equals.
+class _Entry:
+    """A row (as JSON) of the releases from ``since`` up to, not including, ``before`` (None: to the newest)."""
+
+    def __init__(self, text: str, since: str) -> None:
+        self.text = text
+        self.since = since
+        self.before: str | None = None
+
+
+def encode(rows: Mapping[str, Sequence[Row]]) -> list[Row]:
+    """Encode the rows of each release (oldest first), which are distinct within a release.
+
+    A row of the result has ``since``, ``before`` unless the newest release has it, and the row itself. They
+    stand in an order in which those of any one release are in that release's own order: a row that changed
+    its place between two releases stands there twice.
     """
-    ordered = merged_order([list(items[release]) for release in releases])
-    sets = {release: set(items[release]) for release in releases}
-    found: list[dict[str, Any]] = []
-    for item in ordered:
-        since: str | None = None
-        for release in releases:
-            has = item in sets[release]
-            if has and since is None:
-                since = release
-            elif not has and since is not None:
-                found.append({"since": since, "before": release, "item": item})
-                since = None
-        if since is not None:
-            found.append({"since": since, "item": item})
+    entries: list[_Entry] = []
+    for release, items in rows.items():
+        active = {entry.text: index for index, entry in enumerate(entries) if entry.before is None}
+        texts = [json.dumps(item, ensure_ascii=False) for item in items]
+        kept = _longest_increasing([active[text] for text in texts if text in active])
+        for index in active.values():
+            if index not in kept:
+                entries[index].before = release
+        entries = list(
+            _merge(entries, texts, {text: index for text, index in active.items() if index in kept}, release)
+        )
+    return [
+        {
+            "since": entry.since,
+            **({} if entry.before is None else {"before": entry.before}),
+            **json.loads(entry.text),
+        }
+        for entry in entries
+    ]
+
+
+def decode(encoded: Iterable[Row], releases: Sequence[str]) -> dict[str, list[Row]]:
+    """Return the rows of each release: what ``encode`` was given."""
+    place = {release: index for index, release in enumerate(releases)}
+    found: dict[str, list[Row]] = {release: [] for release in releases}
+    for entry in encoded:
+        row = {key: value for key, value in entry.items() if key not in ("since", "before")}
+        end = place[entry["before"]] if "before" in entry else len(releases)
+        for release in releases[place[entry["since"]] : end]:
+            found[release].append(row)
     return found
 
 
-def merged_order(sequences: list[list[str]]) -> list[str]:
-    """Merge ``sequences`` into one that keeps the order of the last and fits the others in where they differ."""
-    merged: list[str] = []
-    for sequence in reversed(sequences):
-        place = {item: index for index, item in enumerate(merged)}
-        inserted: dict[int, list[str]] = {}
-        at = 0
-        for item in sequence:
-            if item in place:
-                at = place[item] + 1
-            else:
-                inserted.setdefault(at, []).append(item)
-        result: list[str] = []
-        for index in range(len(merged) + 1):
-            result += inserted.get(index, [])
-            result += merged[index : index + 1]
-        merged = result
-    return merged
+def _merge(entries: list[_Entry], texts: list[str], kept: dict[str, int], release: str) -> Iterator[_Entry]:
+    """Yield ``entries`` with new ones for those ``texts`` that are not kept, each after the text before it."""
+    new: dict[int, list[_Entry]] = {}
+    place = 0
+    for text in texts:
+        if text in kept:
+            place = kept[text] + 1
+        else:
+            new.setdefault(place, []).append(_Entry(text, release))
+    for index in range(len(entries) + 1):
+        yield from new.get(index, [])
+        yield from entries[index : index + 1]
 
 
-def write(path: Path, generator: str, tables: Mapping[str, Iterable[Any]]) -> None:
-    """Write ``tables`` as JSON, one row a line, after a key that names the generator."""
-    lines = ["{", f'"generator": {json.dumps(generator)},']
-    names = list(tables)
-    for name in names:
-        rows = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in tables[name]]
-        lines += [f'"{name}": [', ",\n".join(rows), "]" if name == names[-1] else "],"]
-    path.write_text("\n".join([*lines, "}"]) + "\n", encoding="utf-8")
+def _longest_increasing(numbers: Sequence[int]) -> frozenset[int]:
+    """Return the members of a longest increasing subsequence of distinct ``numbers``."""
+    tails: list[int] = []
+    before: dict[int, int | None] = {}
+    for number in numbers:
+        at = bisect.bisect_left(tails, number)
+        before[number] = tails[at - 1] if at else None
+        tails[at : at + 1] = [number]
+    found: set[int] = set()
+    last = tails[-1] if tails else None
+    while last is not None:
+        found.add(last)
+        last = before[last]
+    return frozenset(found)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
+import sys
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-# torch -> the Triton that its own Linux wheel requires (Requires-Dist of the torch wheels on the index).
-TRITON_OF_TORCH = {"2.9.1": "3.5.1", "2.11.0": "3.6.0", "2.13.0": "3.7.1", "2.14.1": "3.8.0"}
+from tools.wheels import CACHE, DownloadError
+
+MACHINES = ("x86_64", "aarch64")  # platform.machine() of the Linux hosts that markers are evaluated for
+_REPORT_TIMEOUT = 300  # seconds
 
 
 class Assertion(msgspec.Struct, frozen=True):
-    """A minimum version that the server asserts at start (``assert_pkg_version`` in entrypoints/engine.py)."""
+    """A minimum version that the server asserts at start (assert_pkg_version in entrypoints/engine.py)."""
 
     package: str
     minimum: str
@@ -30,8 +39,8 @@ class Pins(msgspec.Struct, frozen=True):
     @property
     def torch(self) -> str:
         """The torch version that the release requires."""
-        (version,) = (line.removeprefix("torch==") for line in self.requirements if line.startswith("torch=="))
-        return version
+        (line,) = (line for line in self.requirements if line.startswith("torch=="))
+        return line.removeprefix("torch==")
 
 
 def read_pins(source: Path) -> Pins:
@@ -43,6 +52,51 @@ def read_pins(source: Path) -> Pins:
         requirements=tuple(headers.get_all("Requires-Dist") or ()),
         assertions=tuple(_assertions(source / "sglang" / "srt" / "entrypoints" / "engine.py")),
     )
+
+
+def requirement_row(line: str) -> dict[str, Any]:
+    """Return a Requires-Dist line in parts: normalized name, specifier, extra, and for which machines."""
+    requirement = Requirement(line)
+    row: dict[str, Any] = {
+        "name": canonicalize_name(requirement.name),
+        "specifier": str(requirement.specifier),
+    }
+    marker, _, extra = (str(requirement.marker) if requirement.marker else "").partition("extra == ")
+    if extra:
+        row["extra"] = extra.strip('"')
+    marker = marker.removesuffix(" and ")
+    if marker:
+        row["marker"] = marker
+        row["machines"] = [machine for machine in MACHINES if Marker(marker).evaluate(_environment(machine))]
+    return row
+
+
+def _environment(machine: str) -> dict[str, str]:
+    return {"sys_platform": "linux", "platform_machine": machine, "python_version": "3.12"}
+
+
+def triton_of_torch(torch: str) -> str:
+    """Return the specifier of the Triton that the Linux wheel of ``torch`` requires (``==3.6.0``, ``~=3.8.0``).
+
+    Read from the wheel's metadata, for which pip need not fetch the wheel. Raises DownloadError.
+    """
+    report = CACHE / f"torch-{torch}.json"
+    if not report.exists():
+        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-input", "--no-deps"]
+        command += ["--ignore-installed", "--only-binary=:all:", "--implementation=cp"]
+        command += ["--python-version=3.12", "--platform=manylinux_2_28_x86_64"]
+        command += [f"--target={CACHE / 'nothing'}", "--report=-", f"torch=={torch}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_REPORT_TIMEOUT, check=False)
+        if done.returncode:
+            raise DownloadError(f"{' '.join(command)}\n{done.stderr.strip()}")
+        CACHE.mkdir(exist_ok=True)
+        report.write_text(done.stdout, encoding="utf-8")
+    (wheel,) = json.loads(report.read_text(encoding="utf-8"))["install"]
+    requirements = [Requirement(line) for line in wheel["metadata"]["requires_dist"]]
+    (specifier,) = (
+        str(requirement.specifier) for requirement in requirements if requirement.name == "triton"
+    )
+    return specifier
 
 
 def _assertions(engine: Path) -> list[Assertion]:

@@ -1,68 +1,142 @@
-"""Which fields of ServerArgs a release may set by itself after the command line was parsed."""
+"""Which fields of ServerArgs a release may set by itself after the command line was parsed.
+
+SGLang resolves its arguments in many ways: assignments in ServerArgs._handle_* and in hooks (up to 0.5.18), passes
+that return a dict of decisions (0.5.15+), ``declare_resolution(server_args, source, field=value)`` (0.5.16+), and
+``get_context().override(...)`` or plain assignments while the model is loaded. The reader errs on the side of
+naming a field: a write counts whatever its condition.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# Where SGLang resolves its arguments: any of these may write any field.
-_RESOLVERS = ("srt/server_args.py", "srt/arg_groups")
-# Calls whose keyword arguments name fields that are set.
-_SETTERS = frozenset({"declare_resolution", "declare", "_declare", "override", "replace_resolved", "replace"})
-# Names under which the code that runs later knows the arguments.
-_RECORDS = frozenset({"server_args", "args", "cfg", "get_global_server_args"})
+# Where SGLang resolves its arguments: a dict key or a keyword there may be a decision about a field.
+_RESOLVERS = (
+    "srt/server_args.py",
+    "srt/arg_groups/",
+    "srt/hardware_backend/",
+    "srt/platforms/",
+    "srt/parser/template_detection.py",
+    "srt/managers/template_detection.py",
+)
+_DECLARATIONS = "srt/arg_groups/fields/"
+# Methods that only copy what was parsed.
+_COPIES = frozenset({"from_cli_args", "add_cli_args"})
+# Names under which the arguments are known where they are not resolved.
+_RECORDS = frozenset({"server_args", "sa", "get_global_server_args", "get_server_args"})
+# Names under which resolvers know them.
+_RESOLVER_RECORDS = _RECORDS | {"self", "args", "config"}
+# Calls whose keyword arguments are fields with their new values.
+_SETTERS = frozenset({"declare_resolution", "override", "replace_resolved"})
+_RESOLVER_SETTERS = _SETTERS | {"dict", "update", "replace", "_declare", "declare"}
 
 
-def read_rewrites(package_dir: Path, fields: Iterable[str]) -> frozenset[str]:
+def read_rewrites(package_dir: Path, fields: Iterable[str], resolvable: Iterable[str] = ()) -> frozenset[str]:
     """Return those of ``fields`` that some code below ``package_dir`` may set after parsing.
 
-    Errs on the side of naming a field: an assignment counts wherever it stands, whatever its condition.
+    ``resolvable`` are those that their own declaration allows resolution to set (0.5.15+).
     """
     names = frozenset(fields)
-    found: set[str] = set()
+    found = set(resolvable)
     for path in sorted((package_dir / "srt").rglob("*.py")):
         relative = path.relative_to(package_dir).as_posix()
+        if relative.startswith(_DECLARATIONS):
+            continue
         resolves = relative.startswith(_RESOLVERS)
         text = path.read_text(encoding="utf-8")
-        if relative.startswith("srt/arg_groups/fields/") or not (resolves or "server_args" in text):
-            continue
-        tree = ast.parse(text)
-        for node in ast.walk(tree):
-            found |= _written(node, names, resolves=resolves)
+        if resolves or "server_args" in text or ".override(" in text:
+            reader = _Reader(names, resolves=resolves)
+            reader.visit(ast.parse(text))
+            found |= reader.found
     return frozenset(found)
 
 
-def _written(node: ast.AST, names: frozenset[str], *, resolves: bool) -> set[str]:
-    if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return {name for target in targets for name in _targets(target, resolves=resolves) if name in names}
-    if isinstance(node, ast.Call):
-        return _set_by_call(node, resolves=resolves) & names
-    if resolves and isinstance(node, ast.Dict):
-        return {key.value for key in node.keys if isinstance(key, ast.Constant)} & names
-    return set()
+class _Reader(ast.NodeVisitor):
+    """Collects the fields that one module may write."""
 
+    def __init__(self, names: frozenset[str], *, resolves: bool) -> None:
+        self.names = names
+        self.resolves = resolves
+        self.found: set[str] = set()
 
-def _targets(target: ast.expr, *, resolves: bool) -> Iterable[str]:
-    if isinstance(target, ast.Tuple | ast.List):
-        for element in target.elts:
-            yield from _targets(element, resolves=resolves)
-    elif isinstance(target, ast.Attribute):
-        base = _last_name(target.value)
-        if base in _RECORDS or (resolves and base == "self"):
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Skip what only copies; where field names are computed, every field named in the function counts."""
+        if node.name in _COPIES:
+            return
+        inside = list(ast.walk(node))
+        if any(self._sets_computed_names(child) for child in inside):
+            self._add(child.value for child in inside if isinstance(child, ast.Constant))
+            self._add(child.arg for child in inside if isinstance(child, ast.keyword))
+            for prefix in filter(None, map(_prefix, inside)):
+                self._add(name for name in self.names if name.startswith(prefix))
+        self.generic_visit(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """Record the fields assigned to."""
+        for target in node.targets:
+            self._add(self._assigned(target))
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        """Record the field assigned to."""
+        self._add(self._assigned(node.target))
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """Record the field assigned to."""
+        self._add(self._assigned(node.target))
+        self.generic_visit(node)
+
+    def visit_Dict(self, node: ast.Dict) -> None:
+        """Record a resolver's decisions."""
+        if self.resolves:
+            self._add(key.value for key in node.keys if isinstance(key, ast.Constant))
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """Record ``declare_resolution(..., field=value)`` and ``setattr(server_args, "field", value)``."""
+        function = _last_name(node.func)
+        if function in (_RESOLVER_SETTERS if self.resolves else _SETTERS):
+            self._add(key.arg for key in node.keywords)
+        elif function == "setattr" and self._is_record(node.args[0]):
+            self._add(part.value for part in node.args[1:2] if isinstance(part, ast.Constant))
+        self.generic_visit(node)
+
+    def _add(self, names: Iterable[object]) -> None:
+        self.found.update(name for name in names if isinstance(name, str) and name in self.names)
+
+    def _is_record(self, node: ast.expr) -> bool:
+        return _last_name(node) in (_RESOLVER_RECORDS if self.resolves else _RECORDS)
+
+    def _assigned(self, target: ast.expr) -> Iterator[str]:
+        if isinstance(target, ast.Tuple | ast.List):
+            for element in target.elts:
+                yield from self._assigned(element)
+        elif isinstance(target, ast.Attribute) and self._is_record(target.value):
             yield target.attr
-    elif resolves and isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
-        yield str(target.slice.value)
+        elif self.resolves and isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+            yield str(target.slice.value)
+
+    def _sets_computed_names(self, node: ast.AST) -> bool:
+        """Whether ``node`` is ``setattr(server_args, name, value)`` or ``override(..., **decisions)``."""
+        if not isinstance(node, ast.Call):
+            return False
+        function = _last_name(node.func)
+        if function == "setattr":
+            return self._is_record(node.args[0]) and not isinstance(node.args[1], ast.Constant)
+        return function in _SETTERS and any(key.arg is None for key in node.keywords)
 
 
-def _set_by_call(node: ast.Call, *, resolves: bool) -> set[str]:
-    function = _last_name(node.func)
-    if function in ("setattr", "__setattr__"):
-        return {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
-    if function in _SETTERS or (resolves and function in ("update", "dict")):
-        return {key.arg for key in node.keywords if key.arg}
-    return set()
+def _prefix(node: ast.AST) -> str | None:
+    """Return ``watermark_`` of ``f"watermark_{field}"``."""
+    if isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+        text = str(node.values[0].value)
+        return text if text.isidentifier() and text.endswith("_") else None
+    return None
 
 
 def _last_name(node: ast.expr) -> str:

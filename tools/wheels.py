@@ -1,4 +1,4 @@
-"""SGLang's wheels: which releases there are, downloading one, unpacking what the readers need."""
+"""SGLang's wheels: downloading one, and unpacking what the readers need."""
 
 from __future__ import annotations
 
@@ -10,31 +10,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache"
 
-# Every release of the package index from 0.5.7 to 0.5.23, in the order of their versions.
-RELEASES = (
-    "0.5.7",
-    "0.5.8",
-    "0.5.8.post1",
-    "0.5.9",
-    "0.5.10",
-    "0.5.10.post1",
-    "0.5.11",
-    "0.5.12",
-    "0.5.12.post1",
-    "0.5.13",
-    "0.5.13.post1",
-    "0.5.14",
-    "0.5.15",
-    "0.5.15.post1",
-    "0.5.16",
-    "0.5.17",
-    "0.5.18",
-    "0.5.19",
-    "0.5.20",
-    "0.5.21",
-    "0.5.22",
-    "0.5.23",
-)
 _NEEDED = (".py", ".json", "/METADATA")
 _DOWNLOAD_TIMEOUT = 600  # seconds
 
@@ -63,7 +38,7 @@ def download(version: str, folder: Path = CACHE / "wheels") -> Path:
 
 
 def unpack(wheel: Path, folder: Path = CACHE / "sources") -> Path:
-    """Unpack the sources, JSON files and metadata of ``wheel`` into ``folder``/<version>, which is returned."""
+    """Unpack the sources, JSON files and metadata of ``wheel`` and return where: ``folder``/<version>."""
     version = wheel.name.split("-")[1]
     target = folder / version
     if (target / "sglang").is_dir():

@@ -47,6 +47,21 @@ class Requirement(msgspec.Struct, frozen=True):
     machines: tuple[str, ...] = ("x86_64", "aarch64")
 
 
+class Serve(msgspec.Struct, frozen=True):
+    """What ``sglang serve`` does before the server's own parser sees the command line.
+
+    ``positional``: a first word that is no option is the model path (0.5.16+). ``model_type``:
+    ``--model-type`` is taken out first (0.5.10+). ``model_options``: the spellings of the model path that it
+    looks for (``--model`` from 0.5.11 on). ``model_required``: it stops when the command line has none, even
+    when a ``--config`` file does (up to 0.5.17).
+    """
+
+    positional: bool
+    model_type: bool
+    model_options: tuple[str, ...]
+    model_required: bool
+
+
 class _ReleaseRow(msgspec.Struct, frozen=True):
     version: str
     python: str
@@ -54,6 +69,7 @@ class _ReleaseRow(msgspec.Struct, frozen=True):
     triton: str
     moe_folder: str
     gemm_folder: str
+    serve: Serve
     assertions: tuple[Assertion, ...]
 
 
@@ -102,12 +118,12 @@ class _FieldsFile(msgspec.Struct, frozen=True):
     rewritten: tuple[_NameRow, ...]
 
 
-class _ListingFile(msgspec.Struct, frozen=True):
-    files: tuple[_ListingRow, ...]
+class _MoeFile(msgspec.Struct, frozen=True):
+    moe_configs: tuple[_ListingRow, ...]
 
 
-class _NamesFile(msgspec.Struct, frozen=True):
-    files: tuple[_NameRow, ...]
+class _GemmFile(msgspec.Struct, frozen=True):
+    gemm_configs: tuple[_NameRow, ...]
 
 
 _File = TypeVar("_File", bound=msgspec.Struct)
@@ -147,12 +163,12 @@ def _fields() -> _FieldsFile:
 
 @functools.cache
 def _moe_files() -> tuple[_ListingRow, ...]:
-    return _read("moe_configs.json", _ListingFile).files
+    return _read("moe_configs.json", _MoeFile).moe_configs
 
 
 @functools.cache
 def _gemm_files() -> tuple[_NameRow, ...]:
-    return _read("gemm_configs.json", _NamesFile).files
+    return _read("gemm_configs.json", _GemmFile).gemm_configs
 
 
 class Release:
@@ -235,6 +251,11 @@ class Release:
         field = self._fields.get(dest)
         return None if field is None else field.fallback
 
+    @property
+    def serve(self) -> Serve:
+        """How ``sglang serve`` finds the model path."""
+        return self._row.serve
+
     @functools.cached_property
     def banner_fields(self) -> list[str]:
         """The fields that the log's ``server_args=`` line prints."""
@@ -279,7 +300,12 @@ class Release:
 
     @property
     def triton_pin(self) -> str:
-        """The Triton that this torch requires."""
+        """The Triton that this torch requires, without its operator."""
+        return self._row.triton.lstrip("=~<>! ")
+
+    @property
+    def triton_requirement(self) -> str:
+        """The Triton that this torch requires, as written: ``==3.7.1``, ``~=3.8.0``."""
         return self._row.triton
 
     @property

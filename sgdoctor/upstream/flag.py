@@ -39,7 +39,8 @@ class Flag(msgspec.Struct, frozen=True, omit_defaults=True):
     ``options`` are the option strings as registered, without the ``--no-`` twins of a ``boolean`` flag.
     ``suppressed``: without the flag the field keeps its own default (argparse.SUPPRESS); ``default`` is null.
     ``nargs`` is argparse's; 0 for deprecated flags that take no value. ``new_flag`` is what the flag's own
-    warning names, ``note`` what its help or its error message says about its end.
+    warning names, ``error`` the message with which it stops the launch, ``note`` that message or, for a flag
+    that is deprecated in another way, its help text.
     """
 
     dest: str
@@ -54,6 +55,7 @@ class Flag(msgspec.Struct, frozen=True, omit_defaults=True):
     required: bool = False
     new_flag: str | None = None
     note: str | None = None
+    error: str | None = None
 
     @property
     def option(self) -> str:
@@ -81,7 +83,7 @@ class Flag(msgspec.Struct, frozen=True, omit_defaults=True):
     def effect(self) -> Literal["as usual", "ignored", "stops the launch", "true", "const", "alias"]:
         """What giving the flag does: a deprecated one is ignored, stops the launch, or sets ``dest``."""
         if self.action == "deprecated":
-            return "stops the launch" if self.note else "ignored"
+            return "stops the launch" if self.error else "ignored"
         if self.action == "deprecated_true":
             return "true"
         if self.action == "deprecated_const":

@@ -7,69 +7,24 @@ functions without arguments. What it cannot know is an ``Unresolved``, never a g
 from __future__ import annotations
 
 import ast
-import dataclasses
 import operator
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from sgdoctor.upstream.source_modules import Imported, ImportedModule, Module, Package
-
-SUPPRESS = "==SUPPRESS=="  # argparse.SUPPRESS
-
-
-@dataclasses.dataclass(frozen=True)
-class Unresolved:
-    """A value that the source alone does not tell, as its source text."""
-
-    source: str
-
-
-@dataclasses.dataclass(frozen=True)
-class EnumMember:
-    """One member of an enumeration."""
-
-    name: str
-    value: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class EnumClass:
-    """An enumeration with its members in order."""
-
-    name: str
-    members: tuple[EnumMember, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class ClassRef:
-    """A class that is no enumeration."""
-
-    module: str
-    node: ast.ClassDef
-
-
-@dataclasses.dataclass(frozen=True)
-class FunctionRef:
-    """A function, by where it is defined."""
-
-    module: str
-    node: ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclasses.dataclass(frozen=True)
-class ModuleRef:
-    """A module."""
-
-    name: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Builtin:
-    """A built-in type such as ``int``."""
-
-    name: str
-
+from sgdoctor.upstream.source_values import (
+    SUPPRESS,
+    Builtin,
+    ClassRef,
+    EnumClass,
+    EnumMember,
+    FunctionRef,
+    ModuleRef,
+    Unresolved,
+    items_of,
+    plain,
+)
 
 Scope = dict[str, Any]
 Seen = tuple[tuple[str, ...], ...]
@@ -87,24 +42,6 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.BitOr: operator.or_,
     ast.LShift: operator.lshift,
 }
-
-
-def plain(value: Any) -> Any:
-    """Return ``value`` as JSON has it: enumeration members as their values, sets sorted, tuples as lists.
-
-    An Unresolved stays what it is.
-    """
-    if isinstance(value, EnumMember):
-        return plain(value.value)
-    if isinstance(value, EnumClass):
-        return [plain(member) for member in value.members]
-    if isinstance(value, set | frozenset):
-        return sorted((plain(item) for item in value), key=str)
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    return value
 
 
 class Evaluator:
@@ -192,7 +129,11 @@ class Evaluator:
         for statement in cls.node.body:
             if isinstance(statement, ast.Assign):
                 attributes.update(
-                    {target.id: statement.value for target in statement.targets if isinstance(target, ast.Name)}
+                    {
+                        target.id: statement.value
+                        for target in statement.targets
+                        if isinstance(target, ast.Name)
+                    }
                 )
             elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 attributes[statement.target.id] = statement.value
@@ -222,7 +163,7 @@ class Evaluator:
         values: list[Any] = []
         for node in nodes:
             if isinstance(node, ast.Starred):
-                items = _items(self.evaluate(node.value, module, scope, seen))
+                items = items_of(self.evaluate(node.value, module, scope, seen))
                 values.extend([Unresolved(ast.unparse(node))] if items is None else items)
             else:
                 values.append(self.evaluate(node, module, scope, seen))
@@ -270,7 +211,11 @@ class Evaluator:
     def _binop(self, node: ast.BinOp, module: str, scope: Scope, seen: Seen) -> Any:
         left = self.evaluate(node.left, module, scope, seen)
         right = self.evaluate(node.right, module, scope, seen)
-        if isinstance(node.op, ast.Add) and isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        if (
+            isinstance(node.op, ast.Add)
+            and isinstance(left, list | tuple)
+            and isinstance(right, list | tuple)
+        ):
             return [*left, *right]
         apply = _OPERATORS.get(type(node.op))
         if apply is None or isinstance(left, Unresolved) or isinstance(right, Unresolved):
@@ -310,7 +255,7 @@ class Evaluator:
         generator = node.generators[0]
         if len(node.generators) != 1 or generator.ifs or not isinstance(generator.target, ast.Name):
             return NotImplemented
-        items = _items(self.evaluate(generator.iter, module, scope, seen))
+        items = items_of(self.evaluate(generator.iter, module, scope, seen))
         if items is None:
             return NotImplemented
         name = generator.target.id
@@ -338,7 +283,9 @@ class Evaluator:
         if called in ("list", "tuple", "set", "frozenset", "sorted"):
             return _collect(called, arguments)
         if called == "dict" and not arguments:
-            return {key.arg: self.evaluate(key.value, module, scope, seen) for key in node.keywords if key.arg}
+            return {
+                key.arg: self.evaluate(key.value, module, scope, seen) for key in node.keywords if key.arg
+            }
         if isinstance(node.func, ast.Name):
             function = self.lookup(module, node.func.id, seen)
             if isinstance(function, FunctionRef) and not node.args and not node.keywords:
@@ -391,14 +338,8 @@ class Evaluator:
         return result
 
 
-def _items(value: Any) -> list[Any] | None:
-    if isinstance(value, EnumClass):
-        return list(value.members)
-    return list(value) if isinstance(value, list | tuple | set | frozenset | dict) else None
-
-
 def _collect(function: str, arguments: list[Any]) -> Any:
-    items = _items(arguments[0]) if arguments else []
+    items = items_of(arguments[0]) if arguments else []
     if items is None:
         return NotImplemented
     if function == "sorted":

@@ -62,7 +62,9 @@ class Module:
         elif isinstance(statement, ast.Import):
             for alias in statement.names:
                 top = alias.name.split(".")[0]
-                self.names.setdefault(alias.asname or top, ImportedModule(alias.name if alias.asname else top))
+                self.names.setdefault(
+                    alias.asname or top, ImportedModule(alias.name if alias.asname else top)
+                )
         elif isinstance(statement, ast.If):
             self.scan(statement.body, conditional=True)
             self.scan(statement.orelse, conditional=True)

@@ -1,0 +1,48 @@
+"""What ``sglang serve`` does with a command line before the server's own parser sees it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import msgspec
+
+
+class Serve(msgspec.Struct, frozen=True):
+    """How a release's ``sglang serve`` (cli/serve.py, cli/utils.py) finds the model.
+
+    ``positional``: a first word that is no option is the model path. ``model_type``: ``--model-type`` is taken
+    out first. ``model_options``: the spellings it looks for. ``model_required``: without one it stops, even
+    when a ``--config`` file has the path.
+    """
+
+    positional: bool
+    model_type: bool
+    model_options: tuple[str, ...]
+    model_required: bool
+
+
+def read_serve(package_dir: Path) -> Serve:
+    """Read ``package_dir``, the ``sglang`` folder of a wheel."""
+    serve = _functions(package_dir / "cli" / "serve.py")
+    utils = _functions(package_dir / "cli" / "utils.py")
+    finder = utils.get("try_get_model_path") or utils["get_model_path"]
+    compared = [
+        constant.value
+        for node in ast.walk(finder)
+        if isinstance(node, ast.Compare)
+        for constant in ast.walk(node)
+        if isinstance(constant, ast.Constant)
+    ]
+    called = {ast.unparse(node.func) for node in ast.walk(serve["serve"]) if isinstance(node, ast.Call)}
+    return Serve(
+        positional="_normalize_positional_model_path" in called,
+        model_type="_extract_model_type_override" in called,
+        model_options=tuple(value for value in compared if str(value).startswith("--model")),
+        model_required="get_model_path" in called,
+    )
+
+
+def _functions(path: Path) -> dict[str, ast.FunctionDef]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
