@@ -311,6 +311,9 @@ def _unasked(facts: Facts, reading: _Reading, touched: set[str]) -> None:
     doubt = reading.doubt
     if doubt is None and reading.refusal is not None:
         doubt = f"SGLang ends before it reads its flags: {reading.refusal}"
+    facts.set(
+        "launch.flags_known", doubt is None, source=reading.command.source, place=reading.command.place()
+    )
     for dest in sorted(_askable(facts) - touched):
         if doubt is not None:
             facts.set_unknown(f"asked.{dest}", doubt)
