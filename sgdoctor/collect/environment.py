@@ -20,6 +20,8 @@ SOURCE = "environment"
 
 # The facts of a snapshot that describe a machine, not a server.
 _OF_A_MACHINE = ("package.", "packages.", "sglang.", "triton.", "torch.", "gpu", "host.", "env.")
+# torch's local version says what it was built for: 2.11.0+cu130, +cpu, +rocm6.4.
+_BUILD = re.compile(r"\+(?:cu(\d{2,3})|cpu|rocm[\d.]+)\Z")
 _FIELD = re.compile(r"`([^`]+)`")
 
 
@@ -131,6 +133,10 @@ def _set_packages(facts: Facts, said: _Environment, place: str) -> None:
     for name in ("triton", "torch"):
         if name in listed or said.complete:
             facts.set(f"{name}.version", listed.get(name), source=SOURCE, place=place)
+    build = _BUILD.search(listed.get("torch") or "")
+    if build:
+        cuda = f"{build.group(1)[:-1]}.{build.group(1)[-1]}" if build.group(1) else None
+        facts.set("torch.cuda", cuda, source=SOURCE, place=place)
 
 
 def _set_gpus(facts: Facts, said: list[_Gpu], place: str) -> None:

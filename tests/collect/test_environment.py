@@ -64,6 +64,18 @@ def test_null_is_known_not_to_be_installed() -> None:
     assert "SGLang is not installed" in facts.get("sglang.version").reason
 
 
+@pytest.mark.parametrize(
+    ("torch", "cuda"),
+    [("2.11.0+cu130", "13.0"), ("2.9.1+cu128", "12.8"), ("2.9.1+cpu", None), ("2.9.1+rocm6.4", None)],
+)
+def test_the_local_part_of_torch_says_what_it_was_built_for(torch: str, cuda: str | None) -> None:
+    assert read({"packages": {"torch": torch}}).value("torch.cuda", "unset") == cuda
+
+
+def test_a_torch_without_local_part_does_not_say_it() -> None:
+    assert not read({"packages": {"torch": "2.11.0"}}).known("torch.cuda")
+
+
 def test_host_and_variables() -> None:
     host = {"driver": "580.159.04", "cuda": "13.0", "shm_mib": 64, "python": "3.12.3", "arch": "aarch64"}
     facts = read({"host": host, "env": {"SGLANG_MOE_CONFIG_DIR": "/configs", "NCCL_DEBUG": None}})
