@@ -1,6 +1,6 @@
 """Environment variables that switch a check of SGLang or FlashInfer off, as facts that are always known.
 
-A variable that no source tells of is not known to be set: the check is then taken to be on, as it is by default.
+A variable that no source tells of is not known to be set: its check counts as on, as it is by default.
 """
 
 from __future__ import annotations
