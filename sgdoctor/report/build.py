@@ -47,6 +47,8 @@ def deployment(
     for result in results:
         by_outcome[result.outcome].append(result)
     given = tuple(given)
+    looked = looked_at_by(facts) if looked_at is None else list(looked_at)
+    looked, notes = _sorted_out(looked, facts)
     return DeploymentReport(
         name=name,
         summary=summary(facts, python=python),
@@ -56,8 +58,8 @@ def deployment(
         broken=[Broken(each.code, each.reason or "no reason") for each in by_outcome[Outcome.ERROR]],
         passed=[each.code for each in by_outcome[Outcome.PASS]],
         not_applicable=[each.code for each in by_outcome[Outcome.NOT_APPLICABLE]],
-        looked_at=looked_at_by(facts) if looked_at is None else [_telling(each, facts) for each in looked_at],
-        notes=list(facts.notes),
+        looked_at=looked,
+        notes=notes,
         conflicts=[_disagreement(each) for each in facts.conflicts],
     )
 
@@ -99,11 +101,25 @@ def looked_at_by(facts: Facts) -> list[Looked]:
     return [Looked(source, place, said=_said(source, facts)) for source, place in counts]
 
 
-def _telling(looked: Looked, facts: Facts) -> Looked:
-    """Return ``looked`` with what there was in the source, when nobody said it."""
-    if looked.said or looked.state != "understood":
-        return looked
-    return msgspec.structs.replace(looked, said=_said(looked.source, facts))
+def _sorted_out(looked_at: list[Looked], facts: Facts) -> tuple[list[Looked], list[str]]:
+    """Return the sources with what there was in them, and the notes that are about something else."""
+    notes = list(dict.fromkeys(facts.notes))
+    sources = []
+    for looked in looked_at:
+        told = looked
+        if looked.state == "understood" and not looked.said:
+            counted = next((note for note in notes if _counts(note, looked.place)), None)
+            if counted is not None:
+                notes.remove(counted)
+            said = counted.removeprefix(f"{looked.place}: ") if counted else _said(looked.source, facts)
+            told = msgspec.structs.replace(looked, said=said)
+        sources.append(told)
+    return sources, notes
+
+
+def _counts(note: str, place: str) -> bool:
+    """Whether a collector's note says no more than how much of a source it recognized."""
+    return note.startswith(f"{place}: ") and " lines recognized" in note
 
 
 def _said(source: str, facts: Facts) -> str:

@@ -69,16 +69,20 @@ def words(text: str, style: str = "") -> list[Span]:
     return [(word, style) for word in _WORD.findall(text)]
 
 
-def flow(pieces: Iterable[Span], width: int, indent: int = 0, first: Iterable[Span] = ()) -> list[Line]:
-    """Wrap words into lines of at most ``width`` columns that start at column ``indent``.
+def flow(
+    pieces: Iterable[Span], width: int, indent: int = 0, first: Iterable[Span] = (), *, hang: int = 0
+) -> list[Line]:
+    """Wrap words into lines of at most ``width`` columns from column ``indent`` on.
 
     ``first`` opens the first line; it is padded to the indent, or followed by one space where it is longer.
-    An empty word widens the space around it. A word too long for the indent gets a line of its own further
-    left, so that it can be copied; only one longer than the whole line is broken, behind a separator.
+    Later lines start ``hang`` columns further on. An empty word widens the space around it. A word too long
+    for the indent gets a line of its own further left, so that it can be copied; only one longer than the
+    whole line is broken, behind a separator.
     """
     pieces = list(pieces)
     outdent = _outdent((word for word, _ in pieces), width, indent)
     line = _opening(first, indent)
+    indent += hang
     used = sum(columns(text) for text, _ in line)
     lines: list[Line] = []
     fresh = True  # no word on this line yet

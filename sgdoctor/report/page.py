@@ -60,7 +60,8 @@ class _Page:
     def listed(self, label: str, texts: Iterable[str]) -> list[Line]:
         lines: list[Line] = []
         for text in texts:
-            lines += self.section("" if lines else label, text)
+            opening = [("" if lines else label, "label")]
+            lines += flow(self.words(text), self.width, MARGIN, opening, hang=2)
         return lines
 
     def paragraphs(self, label: str, text: str) -> list[Line]:
@@ -95,9 +96,9 @@ class _Page:
             if is_command:
                 lines += command(said, self.width, MARGIN, label)
             else:
-                lines += flow(words(said, style), self.width, MARGIN, label)
+                lines += flow(words(said, style), self.width, MARGIN, label, hang=2)
             if each.note:
-                lines += self.section("", f"({_filled(each.note)})", "dim")
+                lines += flow(self.words(f"({_filled(each.note)})", "dim"), self.width, MARGIN + 2)
         return lines
 
 

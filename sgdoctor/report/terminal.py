@@ -11,7 +11,7 @@ from sgdoctor.facts import NOT_ASKED
 from sgdoctor.report.header import deciding, header, joined, looked
 from sgdoctor.report.layout import NARROWEST, Line, Span, columns, command, flow, printable, words
 from sgdoctor.report.model import DeploymentReport, Report, Summary, UndecidedRule
-from sgdoctor.report.words import action, literal, phrase
+from sgdoctor.report.words import QUIET, action, literal, phrase
 
 MARGIN = 9  # "warning" and two spaces
 DETAIL = 21  # where the text behind "known from" and "do" starts
@@ -52,9 +52,9 @@ class _Page:
         pieces = self.words(text) if isinstance(text, str) else text
         return flow(pieces, self.width, MARGIN, [(label, style)])
 
-    def detail(self, label: str, pieces: list[Span]) -> list[Line]:
+    def detail(self, label: str, pieces: list[Span], *, hang: int = 0) -> list[Line]:
         """Lay out a paragraph that belongs to the entry above it."""
-        return flow(pieces, self.width, DETAIL, [(" " * MARGIN, ""), (label, "label")])
+        return flow(pieces, self.width, DETAIL, [(" " * MARGIN, ""), (label, "label")], hang=hang)
 
     # --- a deployment ---------------------------------------------------------------------------------
 
@@ -165,9 +165,9 @@ class _Page:
         said = printable(said, self.encoding)
         note = self.words(f"({recommendation.note})", "dim") if recommendation.note else []
         if not is_command:
-            return self.detail(label, words(said, "" if recommendation.do else "command") + note)
+            return self.detail(label, words(said, "" if recommendation.do else "command") + note, hang=2)
         lines = command(said, self.width, DETAIL, [(" " * MARGIN, ""), (label, "label")])
-        return lines + (flow(note, self.width, DETAIL) if note else [])
+        return lines + (flow(note, self.width, DETAIL + 2) if note else [])
 
     def undecided(self, rules: list[UndecidedRule]) -> list[Line]:
         """Lay out the rules that were not decided, with what they lack and which option gives it."""
@@ -226,15 +226,16 @@ def _by_place(evidence: list[Evidence]) -> dict[str, list[Evidence]]:
     """Group evidence by where it was read; what was worked out from other facts names these as its place."""
     places: dict[str, list[Evidence]] = {}
     for each in evidence:
-        place = f"worked out from {each.place}" if each.source == "derived" else each.place
+        worked_out = f"worked out from {each.place}" if each.place else "worked out"
+        place = worked_out if each.source == "derived" else each.place
         places.setdefault(place, []).append(each)
     return places
 
 
 def _in_short(evidence: list[Evidence]) -> dict[str, str]:
     """Return the places to go to and, in a few words, what stands there."""
-    read = [each for each in evidence if each.place and each.source != "derived"]
-    places = _by_place(read or evidence)
+    read = [each for each in evidence if each.place and each.source != "derived"] or evidence
+    places = _by_place([each for each in read if each.fact not in QUIET] or read)
     items = {}
     for place, facts in list(places.items())[:MOST_PLACES]:
         said = list(dict.fromkeys(phrase(each.fact, each.value) for each in facts))

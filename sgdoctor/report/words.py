@@ -10,6 +10,21 @@ from sgdoctor.engine.model import Recommendation
 
 LONGEST = 48
 
+# Facts that say where a rule applies rather than what is wrong; left out where there are others.
+QUIET = frozenset(
+    {
+        "gpu.vendor",
+        "launch.complete",
+        "launch.flags_known",
+        "log.has_start",
+        "log.records",
+        "moe.config_matters",
+        "packages.complete",
+        "sglang.known",
+        "sglang.version",
+    }
+)
+
 # "{}" is the value. A fact whose value is true or false or null has the words for these instead.
 _PHRASES = {
     "sglang.version": "SGLang {}",
@@ -49,11 +64,9 @@ _PHRASES = {
     "moe.dtype": "dtype={}",
     "moe.block_shape": "block_shape={}",
     "moe.directories": "reads Triton {}",
-    "moe.up.source": "up config: {}",
     "moe.up.triton": "up config from Triton {}",
     "moe.up.other": "up config of Triton {}",
     "moe.up.expected_file": "{}",
-    "moe.down.source": "down config: {}",
     "moe.down.triton": "down config from Triton {}",
     "moe.down.expected_file": "{}",
     "moe.lookup_error": "{}",
@@ -83,6 +96,22 @@ _PHRASES = {
     "asked.ep_size": "EP {}",
 }
 
+_VALUES = {
+    "moe.up.source": {
+        "exact": "up config found",
+        "fallback": "up config of another Triton",
+        "default": "no up config",
+        "error": "config lookup fails",
+    },
+    "moe.down.source": {
+        "exact": "down config found",
+        "fallback": "down config of another Triton",
+        "default": "no down config",
+        "up": "no down config",
+        "error": "config lookup fails",
+    },
+}
+
 _TRUTHS = {
     "model.is_moe": ("MoE model", "dense model"),
     "model.is_multimodal": ("multimodal model", "text model"),
@@ -104,15 +133,17 @@ _FLAGS = {"fp8_gemm_runner_backend": "--fp8-gemm-backend", "fp4_gemm_runner_back
 
 def phrase(fact: str, value: Any) -> str:
     """Return what ``fact`` says, in a few words."""
+    if fact == "log.match":
+        return f'"{shorten(str(value))}"'
     return shorten(_phrase(fact, value))
 
 
 def _phrase(fact: str, value: Any) -> str:  # noqa: PLR0911 (one a family)
     family, _, name = fact.partition(".")
-    if fact == "log.match":
-        return f'"{shorten(str(value), LONGEST - 2)}"'
     if fact == "gpu.name" and isinstance(value, str):
         return bare(value)
+    if isinstance(value, str) and value in _VALUES.get(fact, ()):
+        return _VALUES[fact][value]
     if isinstance(value, bool) and fact in _TRUTHS:
         return _TRUTHS[fact][0 if value else 1]
     if value is not None and fact in _PHRASES:
@@ -170,7 +201,7 @@ def shorten(text: str, most: int = LONGEST) -> str:
     text = " ".join(text.split())
     if len(text) <= most or " " not in text:
         return text
-    return text[: most - 3].rsplit(" ", 1)[0].rstrip(" ,;:") + " ..."
+    return text[: most - 4].rsplit(" ", 1)[0].rstrip(" ,;:") + " ..."
 
 
 @functools.cache

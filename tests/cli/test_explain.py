@@ -48,7 +48,7 @@ log has   KV cache (?P<what>\\w+)
 
 do        set --mem-fraction-static 0.8
           pip install 'kernels<0.10'
-          (or newer than <triton.version>)
+            (or newer than <triton.version>)
 
 releases  >=0.5.10,<0.5.14
 verified  in this test

@@ -10,7 +10,7 @@ from sgdoctor.engine import rules
 from sgdoctor.engine.evaluate import evaluate
 from sgdoctor.facts import Facts
 from sgdoctor.report import build, options
-from sgdoctor.report.model import Gpus, Report, exit_code
+from sgdoctor.report.model import Gpus, Looked, Report, exit_code
 
 RULE = """\
 code: CFG901
@@ -59,6 +59,15 @@ def test_a_finding_a_summary_and_what_was_looked_at(pack):
         ("server.log", "1,412 records of SGLang 0.5.12"),
         ("NVML", ""),
     }
+
+
+def test_how_much_of_a_source_was_understood_is_said_with_the_source(pack):
+    facts = Facts()
+    facts.set("log.records", 162, source="log", place="server.log")
+    facts.notes += ["server.log: 162 of 163 lines recognized, grammar of 0.5.12", "something else"]
+    report = report_on(pack, facts, looked_at=[Looked("log", "server.log")])
+    assert [each.said for each in report.looked_at] == ["162 of 163 lines recognized, grammar of 0.5.12"]
+    assert report.notes == ["something else"]
 
 
 def test_an_undecided_rule_names_the_option_that_was_not_given(pack):

@@ -18,6 +18,11 @@ def test_a_paragraph_hangs_under_its_first_word():
     assert plain(lines) == "info     the log never said\n         that the server is\n         ready\n"
 
 
+def test_later_lines_may_hang_further():
+    lines = flow(words("one thing to do and no other"), 24, 4, [("do", "")], hang=2)
+    assert plain(lines) == "do  one thing to do and\n      no other\n"
+
+
 def test_an_opening_longer_than_the_indent_is_followed_by_a_space():
     lines = flow(words("two lines of text"), 24, 9, [("warning  CFG101 ", "")])
     assert plain(lines) == "warning  CFG101  two\n         lines of text\n"

@@ -15,6 +15,7 @@ from sgdoctor.report.words import action, phrase
         ("arg.tp_size", 4, "TP 4"),
         ("triton.version", "3.6.0", "Triton 3.6.0"),
         ("gpu.name", "NVIDIA H200", "H200"),
+        ("moe.up.source", "fallback", "up config of another Triton"),
         ("model.is_moe", False, "dense model"),
         ("model.weight_block_size", [128, 128], "weight blocks of 128, 128"),
         ("arg.mem_fraction_static", 0.85, "--mem-fraction-static 0.85"),
