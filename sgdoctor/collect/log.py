@@ -116,7 +116,7 @@ def _state(facts: Facts, readings: Sequence[Reading]) -> None:
     _set(
         facts,
         "log.starts",
-        max(max(reading.events.starts, _has_start(reading)) for reading in readings),
+        max(reading.events.starts or int(_has_start(reading)) for reading in readings),
         readings,
     )
     _set(facts, "log.ready", bool(ready), *(([ready[0][0]], ready[0][1]) if ready else (readings,)))

@@ -53,6 +53,7 @@ class _Found(NamedTuple):
 
     line: int
     record: Record
+    whole: bool = False  # nothing more is to come
 
     @property
     def text(self) -> str:
@@ -123,14 +124,14 @@ class Events:
             self.close()
 
     def close(self) -> None:
-        """Give up waiting for the rest of a record; of a banner, what is there is taken."""
+        """Give up waiting for the rest of a record: what is there is taken."""
         broken, self._broken = self._broken, None
-        if broken and broken.name == "banner" and (banner := server_args_text.parse(broken.found.text)):
-            self._start(broken.found, banner)
+        if broken:
+            self._takers[broken.name](broken.found._replace(whole=True))
 
     def _banner(self, found: _Found) -> bool:
         banner = server_args_text.parse(found.text)
-        if banner is None or not banner.complete:
+        if banner is None or not (banner.complete or found.whole):
             return False
         self._start(found, banner)
         return True
@@ -153,13 +154,15 @@ class Events:
         return True
 
     def _weights(self, found: _Found) -> bool:
-        if (weights := log_grammar.weights(found.text)) is None:
+        weights = log_grammar.weights(found.text)
+        if weights is None or (weights.gigabytes is None and not found.whole):
             return False
         _count(self.run.weights, weights, weights, found.line)
         return True
 
     def _capacity(self, found: _Found) -> bool:
-        if (capacity := log_grammar.capacity(found.text)) is None:
+        capacity = log_grammar.capacity(found.text)
+        if capacity is None or (capacity.available_gb is None and not found.whole):
             return False
         _count(self.run.capacities, capacity, capacity, found.line)
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from math import isfinite
 from typing import Any
 
 from sgdoctor import redact
@@ -231,9 +232,10 @@ def _put_mean(put: Any, name: str, values: list[float | None] | list[float]) -> 
 
 def _number(text: str | None) -> float | None:
     try:
-        return float(text) if text is not None else None
+        number = float(text) if text is not None else None
     except ValueError:
         return None
+    return number if number is not None and isfinite(number) else None
 
 
 def _time(text: str) -> datetime | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import sys
 import zlib
@@ -20,6 +19,7 @@ HEAD = 1 << 18
 # A longer line is cut, so that a file without line ends does not end up in memory.
 LONGEST_LINE = 1 << 20
 
+_COMPRESSED = 1 << 16
 _GZIP = b"\x1f\x8b"
 _OTHERS = {
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -78,14 +78,34 @@ def _uncompressed(raw: BinaryIO, name: str) -> BinaryIO:
     return raw
 
 
-class _Gzip(gzip.GzipFile):
-    """A gzip stream that closes what it reads from."""
+class _Gzip(io.RawIOBase):
+    """A gzip stream that gives everything up to where it is cut off or damaged, and only then raises."""
 
     def __init__(self, raw: BinaryIO) -> None:
-        super().__init__(fileobj=raw)
         self._raw = raw
+        self._member = zlib.decompressobj(wbits=31)
+        self._input = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to ``size`` bytes; raises EOFError at a cut, and zlib.error where it is damaged."""
+        while True:
+            self._input = self._input or self._raw.read(_COMPRESSED)
+            if not self._input:
+                if self._member.eof:
+                    return b""
+                raise EOFError
+            if self._member.eof:  # what follows is another member, or the zeros of a tape
+                self._input = self._input.lstrip(b"\0")
+                if not self._input:
+                    continue
+                self._member = zlib.decompressobj(wbits=31)
+            output = self._member.decompress(self._input, max(size, 0) or _COMPRESSED)
+            self._input = self._member.unconsumed_tail or self._member.unused_data
+            if output:
+                return output
 
     def close(self) -> None:
+        """Close the file under it too."""
         super().close()
         self._raw.close()
 
@@ -115,7 +135,7 @@ class Blocks:
             return self._stream.read(self._chunk) or b""
         except EOFError:
             self.trouble = "the gzip file is cut off; what comes before was read"
-        except (zlib.error, gzip.BadGzipFile) as error:
+        except zlib.error as error:
             self.trouble = f"the gzip file is damaged ({error}); what comes before was read"
         except OSError as error:
             self.trouble = f"reading stopped ({error.strerror or error}); what comes before was read"

@@ -21,6 +21,8 @@ REVERSIBLE = 64 << 20
 
 _EVENT = "\0"
 _SHOWN = 700
+# Words that other servers print as well: vLLM has the same kernels, and uvicorn is everywhere.
+_SHARED = frozenset({"moe", "gemm", "listening"})
 _BATCHES = 1000
 # Where a batch's record begins, also behind the prefix of a logging configuration of one's own.
 _BATCH_WITHIN = 120
@@ -175,8 +177,9 @@ class Reading:
         for record in found:
             for code in self._scanner.matching(record.text):
                 if code.startswith(_EVENT):
-                    self.events.take(code.removeprefix(_EVENT), number, record)
-                    self._own = True
+                    name = code.removeprefix(_EVENT)
+                    self.events.take(name, number, record)
+                    self._own |= record.stamped or name not in _SHARED
                 elif code not in seen:
                     seen.add(code)
                     self._found(code, number, record)

@@ -43,7 +43,7 @@ _TRANSPORT = re.compile(
 
 # The member that holds the text, in the JSON lines of Docker's json-file driver, Google Cloud and formatters
 _JSON_MEMBERS = ("log", "message", "msg", "textPayload", "text")
-_JSON_LINE = re.compile(rb'^\s*\{.*"(?:%s)" ?:' % b"|".join(name.encode() for name in _JSON_MEMBERS))
+_JSON_LINE = re.compile(rb'^\s*\{.*?"(?:%s)" ?: ?"' % b"|".join(name.encode() for name in _JSON_MEMBERS))
 
 
 class Record(NamedTuple):
@@ -142,8 +142,9 @@ def without_transport(line: bytes) -> bytes:
 def _unwrap_json(line: bytes) -> bytes:
     try:
         members = json.loads(line)
-    except ValueError:
-        return plain(line, Form(json=True))
+    except ValueError:  # cut off
+        start = _JSON_LINE.match(line)
+        return plain(line[start.end() :] if start else line, Form(json=True))
     if isinstance(members, dict):
         for name in _JSON_MEMBERS:
             if isinstance(text := members.get(name), str):

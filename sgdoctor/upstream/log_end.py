@@ -114,6 +114,8 @@ class _Traceback:
             return not _is_sign(text)
         elif text[:1] in " \t|+":
             self.in_moe_lookup |= bool(_LOOKUP_FRAME.search(text))
+        elif text.endswith("RemoteTraceback:"):  # the other process's own traceback follows in quotes
+            self.open, self._chained = False, True
         elif _EXCEPTION.match(text):
             self.exceptions.append((text[:_LONGEST], line.number))
             self.open = False

@@ -14,7 +14,7 @@ INTERESTING: dict[str, bytes] = {
     "begin": rb"Init torch distributed begin\.|Load weight begin\. avail mem=",  # the former up to 0.5.20
     "weights": rb"Load weight end\. (?:elapsed=[\d.]+ s, )?type=",
     "capacity": rb"max_total_num_tokens=\d+, chunked_prefill_size=",
-    "moe": rb"MoE kernel config|Down MoE config file not found at|Fallback to triton version",
+    "moe": rb"MoE kernel config|Using default MoE config\.|Down MoE config file not found|Fallback to triton",
     "gemm": rb"Using default W8A8 Block",
     "listening": rb"Uvicorn running on ",
     "ready": rb"The server is fired up and ready to roll!",
