@@ -92,7 +92,8 @@ class _Page:
     def healthy(self, deployment: DeploymentReport) -> list[Line]:
         title = printable(" · ".join(header(deployment, alone=self.alone)), self.encoding)
         said = f"nothing found in {looked(deployment)}.{_left_open(deployment)}"
-        return self.entry("ok", "ok", [*words(f"{title}:", "title"), *self.words(said)])
+        label, style = _verdict(deployment)
+        return self.entry(label, style, [*words(f"{title}:", "title"), *self.words(said)])
 
     def nothing_found(self, deployment: DeploymentReport) -> list[Line]:
         read = looked(deployment)
@@ -103,7 +104,7 @@ class _Page:
         if deployment.broken:
             return self.entry("unknown", "unknown", f"Nothing found in {read}, but not every rule worked.")
         if deployment.understood:
-            return self.entry("ok", "ok", f"Nothing found in {read}.{_left_open(deployment)}")
+            return self.entry(*_verdict(deployment), f"Nothing found in {read}.{_left_open(deployment)}")
         return self.entry("unknown", "unknown", f"Nothing found in what could be read: {read}.")
 
     def notes(self, deployment: DeploymentReport) -> list[Line]:
@@ -257,6 +258,11 @@ def _in_full(evidence: list[Evidence]) -> dict[str, str]:
 
 def _times(count: int) -> str:
     return f" ({count} times)" if count > 1 else ""
+
+
+def _verdict(deployment: DeploymentReport) -> tuple[str, str]:
+    """Return the word for a deployment without findings, and its style: no all-clear where most is open."""
+    return ("ok", "ok") if len(deployment.passed) >= len(deployment.unknown) else ("so far", "note")
 
 
 def _left_open(deployment: DeploymentReport) -> str:

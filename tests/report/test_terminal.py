@@ -7,9 +7,10 @@ import re
 import pytest
 
 from sgdoctor.engine.model import Evidence, Recommendation
+from sgdoctor.facts import NOT_ASKED
 from sgdoctor.report import colour, terminal
 from sgdoctor.report.layout import columns, plain
-from sgdoctor.report.model import Looked, Report
+from sgdoctor.report.model import Looked, Report, UndecidedRule
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -71,6 +72,16 @@ def test_a_log_that_was_not_understood_is_never_a_tick(deployment):
         text = shown(deployment(looked_at=looked_at))
         assert not re.search(r"^ok", text, re.MULTILINE)
         assert "note     server.log: no record of SGLang's in it\n" in text
+
+
+def test_there_is_no_all_clear_while_most_is_open(deployment):
+    open_rules = [
+        UndecidedRule(f"RUN10{at}", "A rule", ["log.records"], NOT_ASKED, ["--log"]) for at in range(3)
+    ]
+    assert shown(deployment(unknown=open_rules, passed=["ARG101"])).startswith(
+        "so far   qwen3.5-122b · SGLang 0.5.10 · TP 4: nothing found in launch.sh. 3 rules\n"
+        "         could not be decided from that.\n"
+    )
 
 
 def test_nothing_at_all_is_not_a_tick_either():
