@@ -276,7 +276,8 @@ def _read_this_machine(each: Gathered, say: Progress, *, deep: bool) -> bool:
         )
         return False
     _read_python(each, found, say, deep=deep)
-    gpus.read_gpus(each.facts, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
+    visible = each.facts.value("env.CUDA_VISIBLE_DEVICES") or os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus.read_gpus(each.facts, visible=visible)
     host.read_host(each.facts, python=found.python)
     return True
 
@@ -329,7 +330,7 @@ def _running(running: RunningServer, patterns: Mapping[str, str], say: Progress)
     found = processes.environment_of(running)
     each.python = found.place
     each.look("packages", found.place, lambda: packages.read_packages(facts, found), named=False)
-    gpus.read_gpus(facts, visible=running.variables.get("CUDA_VISIBLE_DEVICES"))
+    gpus.read_gpus(facts, visible=(running.variables or {}).get("CUDA_VISIBLE_DEVICES"))
     host.read_host(facts, root=running.root, variables=running.variables, python=found.python)
     _read_model(each, Sources())
     return each

@@ -30,8 +30,8 @@ _TRUE = ("1", "true", "yes", "y", "on", "t")
 
 def settle(facts: Facts, command: LaunchCommand | None) -> None:
     """Derive all facts that follow from those collected; ``command`` is read with the release now known."""
-    from sgdoctor.collect import launch_asked, requirements
-    from sgdoctor.upstream import arguments, catalogue, deaths, derive, piecewise
+    from sgdoctor.collect import launch_asked, requirements, server
+    from sgdoctor.upstream import arguments, deaths, derive, piecewise
 
     deaths.explain(facts)
     _installed_release(facts)
@@ -40,8 +40,9 @@ def settle(facts: Facts, command: LaunchCommand | None) -> None:
     derive.machine(facts)
     arguments.effective(facts)
     derive.derive(facts)
-    release = catalogue.resolve(facts.value("sglang.version")) if facts.known("sglang.version") else None
-    requirements.derive(facts, [str(each) for each in release.requirements] if release else None)
+    server.derive(facts)
+    version = facts.value("sglang.version")
+    requirements.derive(facts, requirements.of_release(version) if version else None)
     piecewise.derive(facts)
     _longer_context(facts)
     _triton_build(facts)
