@@ -31,12 +31,13 @@ _TRUE = ("1", "true", "yes", "y", "on", "t")
 def settle(facts: Facts, command: LaunchCommand | None) -> None:
     """Derive all facts that follow from those collected; ``command`` is read with the release now known."""
     from sgdoctor.collect import launch_asked, requirements, server
-    from sgdoctor.upstream import arguments, deaths, derive, piecewise
+    from sgdoctor.upstream import arguments, deaths, derive, piecewise, pins
 
     deaths.explain(facts)
     _installed_release(facts)
     if command is not None:
         launch_asked.interpret(facts, command)
+    pins.derive(facts)
     derive.machine(facts)
     arguments.effective(facts)
     derive.derive(facts)
