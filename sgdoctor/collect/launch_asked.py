@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from sgdoctor.collect.launch import LaunchCommand
 from sgdoctor.facts import Facts
 from sgdoctor.upstream import catalogue
 from sgdoctor.upstream.before_argparse import Refused, config_arguments, config_index, serve_arguments
-from sgdoctor.upstream.flags import Parsed, Retired, Token, parse
+from sgdoctor.upstream.flags import Parsed, Parser, Retired, Token, parser_for
 from sgdoctor.vocabulary import FactTypeError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def interpret(facts: Facts, command: LaunchCommand, read: Callable[[Path], bytes
         reading.words.append(token)
         reading.places.append(command.place(word.line))
     _before_argparse(reading, read or Path.read_bytes)
-    parsed = parse(reading.words, reading.release.flags)
+    parsed = _parser(reading.release.version).parse(reading.words)
     if parsed.unexpanded:
         index = parsed.unexpanded[0]
         hidden = command.words[index]
@@ -80,6 +81,13 @@ def interpret(facts: Facts, command: LaunchCommand, read: Callable[[Path], bytes
             facts.notes.append(note)
     if facts.known("asked.model_path") and facts.value("asked.model_path") is not None:
         facts.derive("model.path", facts.value("asked.model_path"), ["asked.model_path"])
+
+
+@functools.cache
+def _parser(version: str) -> Parser:
+    release = catalogue.resolve(version)
+    assert release is not None  # noqa: S101 (a version of the catalogue)
+    return parser_for(release.flags)
 
 
 # --- before argparse ----------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def _all_releases() -> list[Release]:
 
 
 def predict(facts: Facts, dest: str, release: Release) -> tuple[Any, list[str]]:
-    """Return what ``dest`` is under ``release``, and the facts that say so. Raises Open if that is not sure."""
+    """Return what ``dest`` is under ``release``, and the facts that say so. Raises Open if unsure."""
     view = View(facts, release, REWRITES)
     if not release.has(dest):
         spec = facts.vocabulary.spec(f"arg.{dest}")

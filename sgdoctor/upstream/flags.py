@@ -62,15 +62,10 @@ class Retired(msgspec.Struct, frozen=True):
     known: bool = True
 
     @property
-    def fatal(self) -> bool:
-        """Whether the flag's error message ends the start; it begins with the flag, unlike help texts."""
-        return self.flag.action == "deprecated" and (self.flag.note or "").startswith(self.flag.options)
-
-    @property
     def effect(self) -> str:
         """What the release makes of the flag, in words."""
         if self.flag.action == "deprecated":
-            return f"stops the launch: {self.flag.note}" if self.fatal else "ignored"
+            return f"stops the launch: {self.flag.error}" if self.flag.error else "ignored"
         if self.flag.new_flag:
             return f"read as {self.flag.new_flag}"
         return self.flag.note or "works, with a warning"
@@ -222,11 +217,9 @@ class Parser(argparse.ArgumentParser):
             return
         written = token.partition("=")[0]
         if flag.deprecated:
-            retired = Retired(flag, str(option), value, token.at, known)
-            self.parsed.deprecated.append(retired)
-            if retired.fatal:
-                self.parsed.errors.append(flag.note or "")
+            self.parsed.deprecated.append(Retired(flag, str(option), value, token.at, known))
         if flag.action == "deprecated":
+            self.parsed.errors += [flag.error] if flag.error else []
             return
         if written != option:
             self.parsed.abbreviated.append((written, str(option)))
