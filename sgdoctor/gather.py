@@ -12,7 +12,7 @@ import msgspec
 
 from sgdoctor import snapshot, what_if
 from sgdoctor.errors import Undecided, UsageError
-from sgdoctor.facts import Facts, Known
+from sgdoctor.facts import Facts, Known, Provenance
 from sgdoctor.report.model import Looked, State
 from sgdoctor.settle import settle
 from sgdoctor.sources import Sources
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sgdoctor.collect.python_env import PythonEnvironment
 
 SERVER_SECONDS = 5.0
+_SAMPLES = Path(__file__).parent / "data" / "samples"
 INSTALLATION = "this installation"
 
 Progress = Callable[[str], None]
@@ -95,6 +96,8 @@ def named(
     for each in gathered:
         _read_rest(each, sources, say, here=here)
         _finish(each, sources)
+        if sources.sample:
+            _shorten(each, f"{_SAMPLES / str(sources.sample)}/")
     return gathered
 
 
@@ -355,10 +358,9 @@ def sample(sources: Sources) -> Sources:
 
     Raises UsageError naming the samples there are.
     """
-    root = Path(__file__).parent / "data" / "samples"
-    folder = root / str(sources.sample)
-    if not folder.is_dir() or folder.parent != root:
-        names = ", ".join(sorted(each.name for each in root.iterdir() if each.is_dir()))
+    folder = _SAMPLES / str(sources.sample)
+    if not folder.is_dir() or folder.parent != _SAMPLES:
+        names = ", ".join(sorted(each.name for each in _SAMPLES.iterdir() if each.is_dir()))
         raise UsageError(f"--sample {sources.sample}: no such sample; there is: {names}")
     own = {
         "logs": (str(folder / "server.log"),),
@@ -369,3 +371,18 @@ def sample(sources: Sources) -> Sources:
     }
     given = {name: getattr(sources, name) or value for name, value in own.items()}
     return msgspec.structs.replace(sources, **given)
+
+
+def _shorten(each: Gathered, folder: str) -> None:
+    """Name a sample's files without the folder that they were installed in."""
+    facts = each.facts
+    for name, fact in facts.items():
+        if isinstance(fact, Known):
+            places = tuple(Provenance(p.source, p.place.replace(folder, "")) for p in fact.provenance)
+            facts.put(name, msgspec.structs.replace(fact, provenance=places))
+    facts.matches = {
+        code: msgspec.structs.replace(match, place=match.place.replace(folder, ""))
+        for code, match in facts.matches.items()
+    }
+    facts.notes = [note.replace(folder, "") for note in facts.notes]
+    each.looked = [msgspec.structs.replace(look, place=look.place.replace(folder, "")) for look in each.looked]

@@ -25,19 +25,21 @@ _ONE_VALUE = (
     "arg.tp_size",
     "arg.pp_size",
 )
-_TRUE = ("1", "true", "yes", "y", "on", "t")
+# EnvBool in srt/environ.py, 0.5.7 to 0.5.23
+_TRUE = ("true", "1", "yes", "y")
 
 
 def settle(facts: Facts, command: LaunchCommand | None) -> None:
     """Derive all facts that follow from those collected; ``command`` is read with the release now known."""
     from sgdoctor.collect import launch_asked, requirements, server
-    from sgdoctor.upstream import arguments, deaths, derive, piecewise, pins
+    from sgdoctor.upstream import arguments, deaths, derive, piecewise, pins, switches
 
     deaths.explain(facts)
     _installed_release(facts)
     if command is not None:
         launch_asked.interpret(facts, command)
     pins.derive(facts)
+    switches.derive(facts)
     derive.machine(facts)
     arguments.effective(facts)
     derive.derive(facts)

@@ -45,6 +45,7 @@ def explain(facts: Facts) -> None:
     elif found := _LOOKUP_FOLDER.search(text):
         _set(facts, fatal, "moe.lookup_error", text)
         _set(facts, fatal, "moe.config_matters", True)
+        _set(facts, fatal, "moe.up.source", "error")
 
 
 def _set(facts: Facts, fatal: Known, name: str, value: object) -> None:
