@@ -26,6 +26,7 @@ _ONE_VALUE = (
     "arg.pp_size",
 )
 # EnvBool in srt/environ.py, 0.5.7 to 0.5.23
+_SEVERAL = 2
 _TRUE = ("true", "1", "yes", "y")
 
 
@@ -82,6 +83,10 @@ def _triton_build(facts: Facts) -> None:
 def _conflicts(facts: Facts) -> None:
     """Keep the disagreements that matter, as a fact for the rules."""
     facts.conflicts = [each for each in facts.conflicts if each.name in _ONE_VALUE and not _same(each)]
+    read = {where.source for _, fact in facts.items() if isinstance(fact, Known) for where in fact.provenance}
+    if len(read) < _SEVERAL:
+        facts.set_unknown("sources.conflicts", "there are no two sources to compare")
+        return
     facts.derive(
         "sources.conflicts",
         [

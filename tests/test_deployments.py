@@ -7,7 +7,6 @@ reports themselves lie beside it; ``make goldens`` writes them anew, and the dif
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,12 @@ HERE = Path(__file__).parent
 FOLDERS = sorted(path.parent for path in HERE.glob("*/*/expect.yaml"))
 
 
-def cases() -> Iterator[Any]:
-    for folder in FOLDERS:
-        for expected in yaml.safe_load((folder / "expect.yaml").read_text())["reports"]:
-            yield pytest.param(folder, expected, id=f"{folder.name}-{expected['name']}")
+def cases() -> list[Any]:
+    return [
+        pytest.param(folder, expected, id=f"{folder.name}-{expected['name']}")
+        for folder in FOLDERS
+        for expected in yaml.safe_load((folder / "expect.yaml").read_text())["reports"]
+    ]
 
 
 def report_of(folder: Path, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Report:
