@@ -31,7 +31,7 @@ docs: $(VENV)/.developed
 	$(BIN)/python -m tools.docs
 
 goldens: $(VENV)/.developed
-	$(BIN)/python -m pytest -q tests/test_deployments.py --update-goldens
+	$(BIN)/python -m pytest -q tests/test_deployments.py tests/test_readme.py --update-goldens
 
 zipapp: $(VENV)/.developed
 	$(BIN)/python -m tools.zipapp

@@ -274,8 +274,8 @@ def _read_this_machine(each: Gathered, say: Progress, *, deep: bool) -> bool:
     found = python_env.locate(python) if python else None
     if found is None or not python_env.has_sglang(found):
         each.facts.notes.append(
-            "SGLang is not installed here, so nothing is known about the machine: pass --environment FILE or "
-            "--gpu NAME:COUNT"
+            "SGLang is not installed here, so this machine was not looked at: describe the one that is meant "
+            "with --environment FILE"
         )
         return False
     _read_python(each, found, say, deep=deep)
@@ -385,4 +385,6 @@ def _shorten(each: Gathered, folder: str) -> None:
         for code, match in facts.matches.items()
     }
     facts.notes = [note.replace(folder, "") for note in facts.notes]
-    each.looked = [msgspec.structs.replace(look, place=look.place.replace(folder, "")) for look in each.looked]
+    each.looked = [
+        msgspec.structs.replace(look, place=look.place.replace(folder, "")) for look in each.looked
+    ]

@@ -48,20 +48,20 @@ def apply(facts: Facts, *, gpu: str | None, assumptions: Sequence[str]) -> Facts
         place = "--gpu" if gpu and name.startswith(("gpu", "host.")) else f"--assume {name}"
         result.set(name, value, source="assume", place=place)
     gone = {_TWINS[name] for name in assumed if name in _TWINS and _TWINS[name] not in assumed}
+    left_out = False
     for name, fact in facts.items():
         if name in gone or (gpu and name.startswith(_GPU)) or result.known(name):
             continue
-        if isinstance(fact, Known):
-            if not (changed and _observed(name, fact)):
-                result.put(name, fact)
-        elif not result.known(name):
+        if changed and isinstance(fact, Known) and _observed(name, fact):
+            left_out = True
+        else:
             result.put(name, fact)
     result.notes = list(facts.notes)
-    if changed:
+    if left_out:
         result.notes.append(
             "what the server said about itself was left out: it was said without the assumption"
         )
-    else:
+    if not changed:
         result.matches, result.patterns_sought = facts.matches, facts.patterns_sought
         result.conflicts = facts.conflicts
     return result
