@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sgdoctor.collect import log_facts
+from sgdoctor.collect.log_events import requests_retracted
 from sgdoctor.collect.log_read import CHUNK, LogSource, source
 from sgdoctor.collect.log_reading import Reading
 from sgdoctor.errors import Undecided
@@ -185,10 +186,11 @@ def _time(text: str) -> datetime:
 
 
 def _retractions(facts: Facts, readings: Sequence[Reading]) -> None:
-    total = sum(reading.events.retractions for reading in readings)
-    peak = max(reading.events.retractions_peak for reading in readings)
-    where = [reading for reading in readings if reading.events.retractions] or readings
-    line = where[0].events.retractions_line
+    told = [(reading, reading.events.run.retractions) for reading in readings]
+    where = [reading for reading, seen in told if seen] or readings
+    line = min((seen.line for seen in where[0].events.run.retractions.values()), default=0)
+    total = requests_retracted(pair for _, seen in told for pair in seen.items())
+    peak = max((one.peak for _, seen in told for one in seen.values()), default=0)
     _set(facts, "log.retractions", total, where, line)
     _set(facts, "log.retractions_peak", peak, where, line)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import re
+from collections.abc import Callable, Hashable, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ _SAME_START_SECONDS = 5
 # How many more lines a record may take that a terminal or a container runtime has broken up.
 _BANNER_LINES = 1000
 _PATH_LINES = 8
+_DP_WORKER = re.compile(rb"DP\d+")
 
 
 class Seen(msgspec.Struct):
@@ -25,6 +27,16 @@ class Seen(msgspec.Struct):
     value: Any
     line: int
     count: int = 1
+
+
+class Retractions(msgspec.Struct):
+    """What one rank wrote about requests that had to leave the KV cache."""
+
+    line: int
+    requests: int = 0
+    peak: int = 0
+    minute: bytes = b""
+    in_minute: int = 0
 
 
 class Run:
@@ -41,11 +53,22 @@ class Run:
         self.deterministic: Seen | None = None
         self.listening: int | None = None
         self.ready: int | None = None
+        self.retractions: dict[bytes, Retractions] = {}  # by the ranks that wrote
 
     @property
     def went_on(self) -> bool:
         """Whether anything came after the banner."""
         return bool(self.began or self.weights or self.capacities or self.moe or self.ready or self.listening)
+
+
+def requests_retracted(retractions: Iterable[tuple[bytes, Retractions]]) -> int:
+    """Return how many requests were retracted: the ranks of one DP worker retract the same ones."""
+    workers: dict[bytes, int] = {}
+    for ranks, seen in retractions:
+        worker = _DP_WORKER.search(ranks)
+        key = worker[0] if worker else b""
+        workers[key] = max(workers.get(key, 0), seen.requests)
+    return sum(workers.values())
 
 
 class _Found(NamedTuple):
@@ -77,11 +100,6 @@ class Events:
     def __init__(self) -> None:
         self.run = Run()
         self.starts = 0
-        self.retractions = 0
-        self.retractions_line = 0
-        self.retractions_peak = 0
-        self._minute = b""
-        self._in_minute = 0
         self._broken: _Broken | None = None
         self._takers: dict[str, Callable[[_Found], bool]] = {
             "banner": self._banner,
@@ -192,13 +210,12 @@ class Events:
         return True
 
     def _retraction(self, found: _Found) -> bool:
-        number = log_grammar.retracted(found.text)
-        self.retractions += number
-        self.retractions_line = self.retractions_line or found.line
-        minute = found.record.time[:16]
-        self._in_minute = number + (self._in_minute if minute == self._minute else 0)
-        self._minute = minute
-        self.retractions_peak = max(self.retractions_peak, self._in_minute)
+        ranks, minute = found.record.ranks, found.record.time[:16]
+        seen = self.run.retractions.setdefault(ranks, Retractions(found.line))
+        seen.requests += log_grammar.retracted(found.text)
+        seen.in_minute = 1 + (seen.in_minute if minute == seen.minute else 0)
+        seen.minute = minute
+        seen.peak = max(seen.peak, seen.in_minute)
         return True
 
 

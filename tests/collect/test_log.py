@@ -289,6 +289,19 @@ def test_a_log_that_is_not_sglangs_decides_nothing() -> None:
         assert not facts.known("log.died")
 
 
+def test_ranks_that_retract_the_same_requests_count_once() -> None:
+    line = "[2026-11-30 05:4{minute}:33 {ranks}] KV cache pool is full. Retract requests. #retracted_reqs: 3, #new"
+    said = [
+        line.format(minute=minute, ranks=f"DP{dp} TP{2 * dp + tp} EP{2 * dp + tp}")
+        for minute in (1, 1, 2)
+        for dp in (0, 1)
+        for tp in (0, 1)
+    ]
+    facts = logs.read("\n".join(said).encode())
+    assert facts.value("log.retractions") == 18
+    assert facts.value("log.retractions_peak") == 2
+
+
 def test_what_was_understood_is_said() -> None:
     facts = logs.read(b"something else\n" * 3 + logs.captured("moe-no-config"))
     assert "server.log: 197 of 200 lines recognized, grammar of 0.5.12 or 0.5.12.post1" in facts.notes
