@@ -11,12 +11,12 @@ from sgdoctor.facts import NOT_ASKED
 from sgdoctor.report.header import deciding, header, joined, looked
 from sgdoctor.report.layout import NARROWEST, Line, Span, columns, command, flow, printable, words
 from sgdoctor.report.model import DeploymentReport, Report, Summary, UndecidedRule
-from sgdoctor.report.words import QUIET, action, literal, phrase
+from sgdoctor.report.words import FIRST, QUIET, action, is_absence, literal, phrase
 
 MARGIN = 9  # "warning" and two spaces
 DETAIL = 21  # where the text behind "known from" and "do" starts
 MOST_PLACES = 4
-MOST_PLACE = 30
+MOST_PLACE = 34
 MOST_PHRASES = 3
 
 # What the eye should catch first: a message up to the end of its first clause.
@@ -148,7 +148,7 @@ class _Page:
     def known_from(self, evidence: list[Evidence]) -> list[Line]:
         """Lay out where the finding's facts were read, a place a line, and what was read there."""
         items = _in_full(evidence) if self.verbose else _in_short(evidence)
-        widest = 0 if self.verbose else min(MOST_PLACE, (self.width - DETAIL) // 2)
+        widest = 0 if self.verbose else min(MOST_PLACE, (self.width - DETAIL) * 3 // 5)
         gutter = 2 + max((columns(place) for place in items if columns(place) <= widest), default=0)
         lines: list[Line] = []
         for place, said in items.items():
@@ -235,8 +235,7 @@ def _by_place(evidence: list[Evidence]) -> dict[str, list[Evidence]]:
 
 def _in_short(evidence: list[Evidence]) -> dict[str, str]:
     """Return the places to go to and, in a few words, what stands there."""
-    read = [each for each in evidence if each.place and each.source != "derived"] or evidence
-    places = _by_place([each for each in read if each.fact not in QUIET] or read)
+    places = _by_place(_telling(evidence))
     items = {}
     for place, facts in list(places.items())[:MOST_PLACES]:
         said = list(dict.fromkeys(phrase(each.fact, each.value) for each in facts))
@@ -246,6 +245,15 @@ def _in_short(evidence: list[Evidence]) -> dict[str, str]:
     if len(places) > MOST_PLACES:
         items["..."] = f"{len(places) - MOST_PLACES} more with -v"
     return items
+
+
+def _telling(evidence: list[Evidence]) -> list[Evidence]:
+    """Return the evidence that is worth its place; of much, what tells most comes first."""
+    told = [each for each in evidence if each.place and each.source != "derived"] or evidence
+    told = [each for each in told if each.fact not in QUIET] or told
+    present = [each for each in told if not is_absence(each.fact, each.value)]
+    told = present if len(present) > MOST_PHRASES else told
+    return sorted(told, key=lambda each: each.fact not in FIRST) if len(told) > MOST_PLACES else told
 
 
 def _in_full(evidence: list[Evidence]) -> dict[str, str]:

@@ -25,6 +25,19 @@ QUIET = frozenset(
     }
 )
 
+# What tells most, where there is more than can be shown.
+FIRST = frozenset(
+    {
+        "arg.tp_size",
+        "gpu.compute_capability",
+        "gpu.name",
+        "model.experts",
+        "model.moe_intermediate_size",
+        "torch.version",
+        "triton.version",
+    }
+)
+
 # "{}" is the value. A fact whose value is true or false or null has the words for these instead.
 _PHRASES = {
     "sglang.version": "SGLang {}",
@@ -127,6 +140,8 @@ _TRUTHS = {
     "packages.kernel_duplicates": ("sgl-kernel and sglang-kernel", "one kernel package"),
 }
 
+_SETTABLE = ("arg.", "asked.", "env.", "package.")
+
 # Flags whose destination is not the flag's name (server_args.py, 0.5.7 to 0.5.23).
 _FLAGS = {"fp8_gemm_runner_backend": "--fp8-gemm-backend", "fp4_gemm_runner_backend": "--fp4-gemm-backend"}
 
@@ -176,6 +191,11 @@ def _argument(destination: str, value: Any) -> str:
     if value is True:
         return flag
     return f"{flag} {literal(value)}"
+
+
+def is_absence(fact: str, value: Any) -> bool:
+    """Whether this says that something was not written, not set or not installed."""
+    return fact.startswith(_SETTABLE) and (value is None or value is False)
 
 
 def plainly(fact: str) -> str:

@@ -79,8 +79,8 @@ def test_there_is_no_all_clear_while_most_is_open(deployment):
         UndecidedRule(f"RUN10{at}", "A rule", ["log.records"], NOT_ASKED, ["--log"]) for at in range(3)
     ]
     assert shown(deployment(unknown=open_rules, passed=["ARG101"])).startswith(
-        "so far   qwen3.5-122b · SGLang 0.5.10 · TP 4: nothing found in launch.sh. 3 rules\n"
-        "         could not be decided from that.\n"
+        "so far   qwen3.5-122b · SGLang 0.5.10 · TP 4: nothing found in launch.sh. 3\n"
+        "         rules could not be decided from that.\n"
     )
 
 
