@@ -24,12 +24,13 @@ _PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 class FactSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One name of the vocabulary."""
+    """One name of the vocabulary; ``show`` is how one record reads in a sentence (``{name} {installed}``)."""
 
     type: FactType
     about: str
     nullable: bool = False
     unit: str | None = None
+    show: str | None = None
     fields: dict[str, FieldSpec] = {}
 
 
@@ -75,14 +76,15 @@ class Vocabulary:
         return _checked(name, spec.type, value)
 
 
-def _checked(name: str, kind: FactType, value: Any) -> Any:
+def _checked(name: str, kind: FactType, given: Any) -> Any:
+    value: Any = given
     if kind in ("strings", "ints", "records"):
         if not isinstance(value, list | tuple):
             raise FactTypeError(f"{name} is a list, not {type(value).__name__}")
         return list(value)
     if isinstance(value, bool) is not (kind == "bool") or not isinstance(value, _PYTHON_TYPES[kind]):
         raise FactTypeError(f"{name} is of type {kind}, not {type(value).__name__}")
-    return value + 0.0 if kind == "float" else value
+    return float(value) if kind == "float" else value
 
 
 def rules_root() -> Path:

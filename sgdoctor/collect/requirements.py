@@ -22,6 +22,9 @@ KERNELS_DEMANDS_VERSION = Version("0.15")
 # so in 4.57.1, 5.3.0, 5.6.0, 5.8.1 and 5.12.1; 5.13.0 gives versions).
 TRANSFORMERS_NAMES_VERSION = Version("5.13")
 
+_KERNELS = ("flashinfer-python", "sgl-kernel", "sglang-kernel")
+_OWN_RULE = ("torch", "triton", "flashinfer-cubin", "kernels")
+
 # What every SGLang server runs on, where a marker asks for it.
 _LINUX = {
     "os_name": "posix",
@@ -114,6 +117,7 @@ def derive(facts: Facts, requirements: Iterable[str] | None) -> None:
     ``requirements`` are those of the SGLang release in use, None when the release is not known.
     """
     _derive_mismatched(facts, requirements)
+    _derive_kinds(facts)
     _derive_duplicates(facts)
     _derive_kernels(facts)
     _derive_triton(facts)
@@ -159,6 +163,19 @@ def _is_requirement(line: str) -> bool:
     except InvalidRequirement:
         return False
     return True
+
+
+def _derive_kinds(facts: Facts) -> None:
+    """Divide what differs: compiled kernels, and everything that no rule of its own is about."""
+    whole = "packages.mismatched"
+    kernels, others = "packages.mismatched_kernels", "packages.mismatched_others"
+    if not facts.known(whole):
+        for name in (kernels, others):
+            facts.set_unknown(name, "what differs is not known", (whole,))
+        return
+    found = facts.value(whole)
+    facts.derive(kernels, [entry for entry in found if entry["name"] in _KERNELS], [whole])
+    facts.derive(others, [entry for entry in found if entry["name"] not in (*_KERNELS, *_OWN_RULE)], [whole])
 
 
 def _derive_duplicates(facts: Facts) -> None:

@@ -45,6 +45,10 @@ def show(value: Any) -> str:
     return str(value)
 
 
+def _record(form: str, record: dict[str, Any]) -> str:
+    return form.format_map({key: show(part) for key, part in record.items()})
+
+
 class Filler:
     """Fills placeholders from the facts and the groups of the rule's match, which go before facts."""
 
@@ -65,6 +69,9 @@ class Filler:
                 return fallback
             known = name in self.groups or isinstance(self.facts.get(name), Known)
             return show(None) if known else f"unknown {name}"
+        spec = None if name in self.groups else self.facts.vocabulary.spec(name)
+        if spec is not None and spec.show is not None and isinstance(value, list):
+            return ", ".join(_record(spec.show, part) for part in value) or "none"
         return show(value)
 
     def fill(self, text: str, quote: Callable[[str], str] = str) -> str:

@@ -19,7 +19,7 @@ from sgdoctor.facts import Match
         ("page size {arg.page_size}", "page size not set"),
         ("page size {arg.page_size|of the backend}", "page size of the backend"),
         ("{gpu.name|These GPUs} and {gpu.name}", "These GPUs and unknown gpu.name"),
-        ("packages: {packages.mismatched}", "packages: name=triton required=3.6.0"),
+        ("packages: {packages.mismatched}", "packages: triton not set (required: 3.6.0)"),
         ('{{"E": {gpu.count}}}', '{"E": 4}'),
         ("{gpu.count|}{gpu.name|}", "4"),
         ("a { b } {1} {}", "a { b } {1} {}"),
