@@ -42,6 +42,9 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "metrics.": ("--url", "--metrics"),
 }
 
+# Options of which one is given instead of the others.
+_INSTEAD = ({"--environment", "--python"}, {"--launch", "--"})
+
 
 def giving(facts: Iterable[str], given: Iterable[str] = ()) -> list[str]:
     """Return the options of which each alone can give all ``facts``, less those that were given already."""
@@ -50,6 +53,8 @@ def giving(facts: Iterable[str], given: Iterable[str] = ()) -> list[str]:
         options = _giving(fact)
         common = list(options) if common is None else [each for each in common if each in options]
     taken = set(given)
+    for instead in _INSTEAD:
+        taken |= instead if taken & instead else set()
     return [option for option in common or [] if option not in taken]
 
 

@@ -105,6 +105,11 @@ def test_only_an_option_that_gives_all_that_is_missing_is_named():
     assert options.giving(["gpu.compute_capability"], ["--gpu"]) == ["--environment"]
 
 
+def test_an_option_that_was_given_in_another_form_is_not_named():
+    assert options.giving(["host.python"], ["--environment"]) == []
+    assert options.giving(["asked.host"], ["--"]) == []
+
+
 def test_every_fact_of_the_vocabulary_has_an_option():
     facts = Facts()
     without = [name for name in facts.vocabulary.specs if not options.giving([name])]
