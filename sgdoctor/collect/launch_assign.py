@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sgdoctor.collect.launch_expand import Expander
 from sgdoctor.collect.launch_scope import Array, Scope
+from sgdoctor.collect.launch_text import number
 from sgdoctor.collect.launch_words import Value, Word, cut, unknown
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Assigner:
             line = self.line_at(node.start_byte)
             keyed = unknown(f"${{{name}[@]}}", line, f"{name} is set by keys", splits=True)
             return (Word((keyed,)),)
-        return tuple(self.expand.words(nodes, scope))
+        return tuple(self.expand.words(nodes, scope, node.end_byte - 1))
 
     def declaration(self, node: Node, scope: Scope) -> None:
         """Follow export, declare, local, readonly and typeset."""
@@ -125,20 +126,21 @@ class Assigner:
     def set(self, words: list[Word], scope: Scope) -> None:
         """Follow ``set -a`` and ``set -- WORD...``."""
         texts = [word.text for word in words]
-        for number, text in enumerate(texts[1:], 1):
+        for at, text in enumerate(texts[1:], 1):
             if text == "--":
-                rest = words[number + 1 :]
+                rest = words[at + 1 :]
                 scope.arguments = tuple(rest)
                 return
-            if text[:1] in ("-", "+") and ("a" in text or texts[number + 1 : number + 2] == ["allexport"]):
+            if text[:1] in ("-", "+") and ("a" in text or texts[at + 1 : at + 2] == ["allexport"]):
                 scope.exports_all = text[0] == "-"
 
     def shift(self, words: list[Word], scope: Scope) -> None:
         """Follow shift."""
         count = words[1].text if len(words) > 1 else "1"
         if scope.arguments is not None:
-            gone = scope.arguments[: int(count)] if count.isdigit() else scope.arguments
-            certain = count.isdigit() and not any(word.many for word in gone)
+            places = number(count)
+            gone = scope.arguments[:places]
+            certain = places is not None and not any(word.many for word in gone)
             scope.arguments = scope.arguments[len(gone) :] if certain else None
 
     def read(self, words: list[Word], scope: Scope) -> None:

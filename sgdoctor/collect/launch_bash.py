@@ -164,10 +164,17 @@ class _Shell(Flow):
 
     def command(self, node: Node, scope: Scope) -> None:
         own = scope.copy()
-        for child in node.children:
-            if child.type == "variable_assignment":
-                self.assign(child, own, export=True)
-        words = self.expand.words(self._arguments(node), scope)
+        for child, after in zip(node.children, [*node.children[1:], None], strict=False):
+            if child.type != "variable_assignment":
+                continue
+            name = self.assign(child, own, export=True)
+            if name is not None and after is not None and after.start_byte == child.end_byte:
+                line = self.line_at(child.start_byte)  # the grammar cut the value in two
+                scope.assign(name, (unknown(f"${name}", line, "not understood", splits=True),))
+                return
+        arguments = self._arguments(node)
+        end = self.expand.trailing(arguments[-1].end_byte) if arguments else None
+        words = self.expand.words(arguments, scope, end)
         if not words:
             return
         if words[0].text.startswith("--"):
@@ -187,13 +194,14 @@ class _Shell(Flow):
             "heredoc_redirect",
         )
         children = [child for child in node.children if child.type not in skipped]
-        return [
-            child
-            for number, child in enumerate(children)
-            if not (
-                child.type == "$" and number + 1 < len(children) and children[number + 1].type == "string"
-            )
-        ]
+        pairs = zip(children, [*children[1:], None], strict=False)
+        return [child for child, after in pairs if not self._translates(child, after)]
+
+    def _translates(self, node: Node, after: Node | None) -> bool:
+        """Whether ``node`` is the dollar of ``$"..."``, which has no node of its own."""
+        if node.type != "$" or after is None or after.type != "string":
+            return False
+        return self.expand.text(node) == "$" and node.end_byte == after.start_byte
 
     def start(self, words: list[Word], node: Node, scope: Scope, own: Scope) -> None:
         """Follow a simple command: a builtin, a function, or a program run with the variables of ``own``."""
@@ -226,7 +234,6 @@ class _Shell(Flow):
                 f"{self.walk.name}:{last}: ends in a backslash and a blank, so the command ends here, with a "
                 "word that is a single blank; no blank may follow the backslash"
             )
-            launch.arguments.append(Word((Piece(" ", last),)))
         found = Found(launch, first, last)
         if self.walk.recording and found not in self.walk.found:
             self.walk.found.append(found)
@@ -315,8 +322,11 @@ class _Shell(Flow):
     # --- syntax errors --------------------------------------------------------------------------------
 
     def _problem(self, node: Node) -> Problem:
-        first = self.line_at(node.start_byte)
-        last = self.line_at(max(node.start_byte, node.end_byte - 1))
+        start = node.start_byte
+        if node.is_missing:  # stands behind the blanks and lines that follow
+            start = len(self.script[:start].rstrip())
+        first = self.line_at(max(start - 1, 0) if node.is_missing else start)
+        last = self.line_at(max(start, node.end_byte - 1))
         text = " ".join(self.expand.text(node).split())[:40] or f"a missing {node.type}"
         return Problem(first, last, text)
 

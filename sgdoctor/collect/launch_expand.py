@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sgdoctor import redact
 from sgdoctor.collect.launch_scope import Array, Scope
+from sgdoctor.collect.launch_text import dollar_quoted, escaped, number, stripped
 from sgdoctor.collect.launch_words import (
     FILE_PATTERN,
     Fragments,
@@ -16,6 +17,7 @@ from sgdoctor.collect.launch_words import (
     Word,
     lines_of,
     plain,
+    spread,
     unknown,
     value,
     words,
@@ -29,11 +31,9 @@ if TYPE_CHECKING:
 HIDDEN = re.compile("\ue000([0-9]+)\ue001")
 
 _LITERALS = frozenset({"word", "number", "variable_name", "extglob_pattern", "regex", "test_operator"})
+_BLANKS = re.compile(rb"(?:\\?[ \t])*")
+_NAME_START = re.compile(rb"[A-Za-z0-9_{(@*#?!$-]")
 _BRACES = re.compile(r"\{[^{}\s]*(,|\.\.)[^{}\s]*\}")
-_ANSI = re.compile(
-    r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8}))"
-)
-_ANSI_LETTERS = dict(zip("abeEfnrtv\\'\"?", "\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
 _REMOVALS = ("#", "##", "%", "%%")
 
 
@@ -52,17 +52,33 @@ class Expander:
     def _between(self, start: int, end: int) -> str:
         return self.source[start:end].decode("utf-8", errors="replace")
 
-    def words(self, nodes: Sequence[Node], scope: Scope) -> list[Word]:
-        """Return the words that a command gets from its argument nodes."""
+    def words(self, nodes: Sequence[Node], scope: Scope, end: int | None = None) -> list[Word]:
+        """Return the words that a command gets from its argument nodes and what follows up to ``end``."""
         fragments: Fragments = []
         previous: Node | None = None
         for node in nodes:
-            glued = previous is not None and self._between(previous.end_byte, node.start_byte) in ("", "\\\n")
-            if not glued:
-                fragments.append(None)
+            gap = "" if previous is None else self._between(previous.end_byte, node.start_byte)
+            if previous is None or gap not in ("", "\\\n"):
+                fragments += self._escaped_blanks(gap, node.start_byte)
             fragments += self._argument(node, scope)
             previous = node
+        if previous is not None and end is not None:
+            fragments += self._escaped_blanks(self._between(previous.end_byte, end), previous.end_byte)
         return words(fragments)
+
+    def _escaped_blanks(self, gap: str, byte: int) -> Fragments:
+        """Return what stands between two words: escaped blanks, which have no node, and breaks."""
+        found: Fragments = [None]
+        gap = gap.replace("\\\n", "")
+        for blanks in re.finditer(r"(?:\\[ \t])+", gap):
+            found += [None, Piece(blanks.group().replace("\\", ""), self.line_at(byte))]
+            found += [None] * (blanks.end() < len(gap))
+        return found
+
+    def trailing(self, end: int) -> int:
+        """Return where the blanks behind the byte ``end``, escaped or not, stop."""
+        match = _BLANKS.match(self.source, end)
+        return end if match is None else match.end()
 
     def _argument(self, node: Node, scope: Scope) -> Fragments:
         unquoted = self.text(node)
@@ -89,19 +105,22 @@ class Expander:
     ) -> Fragments:
         """Return the expansion of ``node``; ``patterns``: file name patterns count."""
         kind, line = node.type, self.line_at(node.start_byte)
+        if kind == "$" and self.text(node) == "$" and _NAME_START.match(self.source, node.end_byte):
+            return [unknown("$", line, "not understood", splits=not quoted)]  # the grammar lost an expansion
         if kind in _LITERALS or (not node.is_named and not node.children):
             return [*self._literal(self.text(node), line, patterns=patterns and not quoted)]
         if kind == "raw_string":
             return [*self._revealed(lines_of(self.text(node)[1:-1], line))]
         if kind == "ansi_c_string":
-            return [*self._revealed([Piece(_ANSI.sub(_ansi, self.text(node)[2:-1]), line)])]
+            return [*self._revealed([Piece(dollar_quoted(self.text(node)[2:-1]), line)])]
         if kind in ("string", "translated_string"):
             return self._string(node, scope)
         if kind == "simple_expansion":
             name = self.text(node.children[-1])
-            blanks = self.text(node.children[0]).removesuffix("$")  # the grammar's, in double quotes
-            found = self._variable(name, scope, line, quoted=quoted)
-            return [Piece(blanks, line), *found] if blanks else found
+            if name[:1].isdigit() and len(name) > 1:  # $10 is ${1}0
+                rest = Piece(name[1:], line)
+                return [*self._variable(name[0], scope, line, quoted=quoted), rest]
+            return self._variable(name, scope, line, quoted=quoted)
         if kind == "expansion":
             return self._expansion(node, scope, quoted=quoted)
         if kind in ("concatenation", "command_name"):
@@ -148,16 +167,23 @@ class Expander:
         found: Fragments = []
         start = node.start_byte + 1
         for child in inner:
-            found += self._quoted(start, child.start_byte)
-            if child.type == "string_content":
-                found += self._quoted(child.start_byte, child.end_byte)
-            else:
-                found += self.fragments(child, scope, quoted=True)
+            found += self._within(child, start, scope)
             start = child.end_byte
         found += self._quoted(start, end)
         alone = len(inner) == 1 and inner[0].type in ("expansion", "simple_expansion")
         spreads = alone and re.fullmatch(r"\$@|\$\{@\}|\$\{\w+\[@\].*\}", self.text(inner[0]), re.DOTALL)
         return found if spreads else [Piece("", self.line_at(node.start_byte)), *found]
+
+    def _within(self, node: Node, start: int, scope: Scope) -> Fragments:
+        """Return the text from ``start`` through a node within double quotes.
+
+        Blanks before an expansion are a part of its node, or of none.
+        """
+        if node.type in ("string_content", "heredoc_content"):
+            return self._quoted(start, node.end_byte)
+        raw = self.source[node.start_byte : node.end_byte]
+        blanks = len(raw) - len(raw.lstrip(b" \t\n"))
+        return self._quoted(start, node.start_byte + blanks) + self.fragments(node, scope, quoted=True)
 
     def here(self, node: Node, scope: Scope, *, literal: bool) -> Value:
         """Return the text of a here-document; ``literal``: its delimiter is quoted, nothing expands."""
@@ -166,11 +192,7 @@ class Expander:
         found: Fragments = []
         start = node.start_byte
         for child in node.children:
-            found += self._quoted(start, child.start_byte)
-            if child.type == "heredoc_content":
-                found += self._quoted(child.start_byte, child.end_byte)
-            else:
-                found += self.fragments(child, scope, quoted=True)
+            found += self._within(child, start, scope)
             start = child.end_byte
         return value([*found, *self._quoted(start, node.end_byte)])
 
@@ -180,12 +202,12 @@ class Expander:
         raw = self._between(start, end)
         if raw:
             pieces = lines_of(raw, self.line_at(start))
-            found = [piece._replace(text=re.sub(r'\\([$`"\\\n])', _escaped, piece.text)) for piece in pieces]
+            found = [piece._replace(text=re.sub(r'\\([$`"\\\n])', escaped, piece.text)) for piece in pieces]
         return [*self._revealed(found)]
 
     def _literal(self, text: str, line: int, *, patterns: bool) -> Iterator[Piece]:
         is_pattern = patterns and re.search(r"(?<!\\)(?:\\\\)*[*?]", text) is not None
-        bare = re.sub(r"\\(.)", _escaped, text.replace("\\\n", ""), flags=re.DOTALL)
+        bare = re.sub(r"\\(.)", escaped, text.replace("\\\n", ""), flags=re.DOTALL)
         if is_pattern:
             yield unknown(redact.text(bare), line, FILE_PATTERN)
         else:
@@ -195,8 +217,8 @@ class Expander:
         """Put unknown text back where a script made of it has placeholders."""
         for piece in pieces:
             parts = HIDDEN.split(piece.text)
-            for number, part in enumerate(parts):
-                if number % 2 and int(part) < len(self.hidden):
+            for place, part in enumerate(parts):
+                if place % 2 and int(part) < len(self.hidden):
                     yield self.hidden[int(part)]._replace(splits=splits)
                 elif part or len(parts) == 1:
                     yield piece._replace(text=part)
@@ -207,16 +229,17 @@ class Expander:
         if name in ("@", "*"):
             if scope.arguments is None:
                 return [unknown("$" + name, line, "the script's own arguments", splits=True)]
-            return _spread(scope.arguments, quoted=quoted, joined=name == "*")
-        if name.isdigit() and name != "0":
-            before = scope.arguments[: int(name)] if scope.arguments is not None else None
+            return spread(scope.arguments, quoted=quoted, joined=name == "*")
+        place = number(name)
+        if place:
+            before = scope.arguments[:place] if scope.arguments is not None else None
             if before is None or any(word.many for word in before):
                 return [unknown("$" + name, line, f"the script's own argument {name}", splits=not quoted)]
-            given = before[int(name) - 1 :]
-            return _spread(given, quoted=quoted, joined=False)
+            given = before[place - 1 :]
+            return spread(given, quoted=quoted, joined=False)
         found = scope.variables.get(name)
         if isinstance(found, Array):
-            return _spread(found.items[:1], quoted=quoted, joined=False)
+            return spread(found.items[:1], quoted=quoted, joined=False)
         if found is not None:
             return [piece._replace(splits=not quoted) for piece in found]
         if name in scope.unset:
@@ -225,7 +248,7 @@ class Expander:
             return [Piece("~", line)]
         reason = (
             f"{name} is not set in the script"
-            if name[0].isalpha() or name[0] == "_"
+            if name[:1].isalpha() or name[:1] == "_"
             else "known at run time only"
         )
         return [unknown("$" + name, line, reason, splits=not quoted)]
@@ -252,9 +275,12 @@ class Expander:
         start = children[at + 1].end_byte
         rest, end = children[at + 2 : -1], children[-1].start_byte
         if operator in _REMOVALS and index is None:
-            return self._removed(
-                operator, current, self._between(start, end), ("$" + name, line), quoted=quoted
-            )
+            pieces = [piece for piece in current if piece is not None]
+            text = plain(pieces)
+            left = None if text is None else stripped(text, operator, self._between(start, end))
+            if left is None:
+                return [unknown("$" + name, line, _reason(current) or "a pattern", splits=not quoted)]
+            return [Piece(left, pieces[0].line if pieces else line, splits=not quoted)]
         if operator.lstrip(":") not in ("-", "=", "?", "+"):
             return [unknown("$" + name, line, "an expansion that is not followed", splits=not quoted)]
 
@@ -286,7 +312,7 @@ class Expander:
             where = f" ({scope.reads} may set it)" if scope.reads else ""
             return [unknown("$" + name, line, f"{name} is not set in the script{where}", splits=not quoted)]
         if state == "outside":
-            who = "an argument of the script" if name.isdigit() else "the environment"
+            who = "an argument of the script" if number(name) else "the environment"
             scope.note(
                 f"{scope.name}:{line}: ${name} is taken at its default there, which {who} may override"
             )
@@ -323,14 +349,15 @@ class Expander:
             reason = f"{name} is not set in the script"
             return [unknown(f"${{{name}[{index}]}}", line, reason, splits=index in "@*" or not quoted)]
         if index in ("@", "*"):
-            return _spread(items, quoted=quoted, joined=index == "*")
-        if not index.isdigit() or any(word.many for word in items[: int(index) + 1]):
+            return spread(items, quoted=quoted, joined=index == "*")
+        at = number(index)
+        if at is None or any(word.many for word in items[: at + 1]):
             return None
-        return _spread(items[int(index) : int(index) + 1], quoted=quoted, joined=False)
+        return spread(items[at : at + 1], quoted=quoted, joined=False)
 
     def _state(self, name: str, index: str | None, operator: str, current: Fragments, scope: Scope) -> str:
         """Return set, empty (unset or, after a colon, null), outside (the script does not say) or unknown."""
-        positional = name.isdigit() or name in ("@", "*")
+        positional = bool(number(name)) or name in ("@", "*")
         if positional and scope.arguments is None:
             return "outside"
         if name == "HOME" and name not in scope.variables:
@@ -346,50 +373,6 @@ class Expander:
             return "set" if pieces else "empty"
         return "empty" if operator.startswith(":") else "set"
 
-    def _removed(
-        self, operator: str, current: Fragments, pattern: str, origin: tuple[str, int], *, quoted: bool
-    ) -> Fragments:
-        """Return ``${name##pattern}`` and its kin for patterns of plain text and ``*``."""
-        source, line = origin
-        pieces = [piece for piece in current if piece is not None]
-        text = plain(pieces)
-        if text is None or re.search(r"[$`\\\[\](){}'\"?]", pattern):
-            return [unknown(source, line, _reason(current) or "a pattern", splits=not quoted)]
-        star = ".*" if len(operator) == 2 else ".*?"
-        body = star.join(re.escape(part) for part in pattern.split("*"))
-        if operator[0] == "#":
-            match = re.match(body, text, re.DOTALL)
-            left = text[match.end() :] if match else text
-        else:
-            starts = range(len(text) + 1) if len(operator) == 2 else range(len(text), -1, -1)
-            cut = next((n for n in starts if re.fullmatch(body, text[n:], re.DOTALL)), len(text))
-            left = text[:cut]
-        return [Piece(left, pieces[0].line if pieces else line, splits=not quoted)]
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return "" if match.group(1) == "\n" else match.group(1)
-
-
-def _ansi(match: re.Match[str]) -> str:
-    letter, octal, *hexes = match.groups()
-    if letter:
-        return _ANSI_LETTERS[letter]
-    code = int(octal, 8) if octal else int(next(part for part in hexes if part), 16)
-    return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
-
 
 def _reason(fragments: Fragments) -> str:
     return next((piece.reason for piece in fragments if piece is not None and not piece.known), "")
-
-
-def _spread(items: Sequence[Word], *, quoted: bool, joined: bool) -> Fragments:
-    """Return ``"${name[@]}"`` (a word an element), unquoted (split again) or ``"${name[*]}"`` (one word)."""
-    found: Fragments = []
-    for number, item in enumerate(items):
-        if number:
-            found.append(Piece(" ", item.line) if joined and quoted else None)
-        for piece in item.pieces:
-            keeps = quoted or not piece.known
-            found.append(piece if keeps else piece._replace(splits=True))
-    return found

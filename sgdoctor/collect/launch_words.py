@@ -123,6 +123,18 @@ def value(fragments: Iterable[Fragment]) -> Value:
     return tuple(stored)
 
 
+def spread(items: Sequence[Word], *, quoted: bool, joined: bool) -> Fragments:
+    """Return ``"${name[@]}"`` (a word an element), unquoted (split again) or ``"${name[*]}"`` (one word)."""
+    found: Fragments = []
+    for place, item in enumerate(items):
+        if place:
+            found.append(Piece(" ", item.line) if joined and quoted else None)
+        for piece in item.pieces:
+            keeps = quoted or not piece.known
+            found.append(piece if keeps else piece._replace(splits=True))
+    return found
+
+
 def lines_of(text: str, line: int) -> list[Piece]:
     """Return text that begins on ``line`` as one piece a line, so that each keeps its own."""
     parts = re.findall(r"[^\n]*\n|[^\n]+", text) or [""]

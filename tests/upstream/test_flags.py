@@ -75,9 +75,8 @@ def test_a_prefix_of_several_flags_is_an_error_that_names_them():
     assert parsed.ambiguous == [
         ("--cuda-graph-max-bs", ("--cuda-graph-max-bs-decode", "--cuda-graph-max-bs-prefill"))
     ]
-    assert parsed.error == "ambiguous option: --cuda-graph-max-bs could match " + ", ".join(
-        ["--cuda-graph-max-bs-decode", "--cuda-graph-max-bs-prefill"]
-    )
+    matches = "--cuda-graph-max-bs-decode, --cuda-graph-max-bs-prefill"
+    assert parsed.error == f"ambiguous option: --cuda-graph-max-bs could match {matches}"
     assert parsed.unrecognized == []
 
 
