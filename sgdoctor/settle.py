@@ -66,10 +66,12 @@ def _installed_release(facts: Facts) -> None:
 
 
 def _longer_context(facts: Facts) -> None:
-    variable = "env.SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
+    """A server that says how long its context is has got past the check, whatever its environment was."""
+    variable, in_use = "env.SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "kv.context_length"
     value = facts.value(variable)
     allowed = isinstance(value, str) and value.lower() in _TRUE
-    facts.derive("context.longer_allowed", allowed, [variable] if facts.known(variable) else [])
+    known = [name for name in (variable, in_use) if facts.known(name)]
+    facts.derive("context.longer_allowed", allowed or in_use in known, known)
 
 
 def _triton_build(facts: Facts) -> None:
