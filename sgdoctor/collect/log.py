@@ -188,7 +188,7 @@ def _time(text: str) -> datetime:
 def _retractions(facts: Facts, readings: Sequence[Reading]) -> None:
     told = [(reading, reading.events.run.retractions) for reading in readings]
     where = [reading for reading, seen in told if seen] or readings
-    line = min((seen.line for seen in where[0].events.run.retractions.values()), default=0)
+    line = min((seen.line for seen in where[0].events.run.retractions.values() if seen.line), default=0)
     total = requests_retracted(pair for _, seen in told for pair in seen.items())
     peak = max((one.peak for _, seen in told for one in seen.values()), default=0)
     _set(facts, "log.retractions", total, where, line)

@@ -18,7 +18,10 @@ _SAME_START_SECONDS = 5
 # How many more lines a record may take that a terminal or a container runtime has broken up.
 _BANNER_LINES = 1000
 _PATH_LINES = 8
-_DP_WORKER = re.compile(rb"DP\d+")
+_LONGEST_BANNER = 1 << 18
+_LONGEST_PATH = 1 << 14
+_RETRACTIONS = re.compile(rb"Retract requests\. #retracted_reqs: (\d{1,9})")
+_DP_WORKER = re.compile(rb"(?<![A-Z_])DP\d+")  # not MOE_DP
 
 
 class Seen(msgspec.Struct):
@@ -30,7 +33,7 @@ class Seen(msgspec.Struct):
 
 
 class Retractions(msgspec.Struct):
-    """What one rank wrote about requests that had to leave the KV cache."""
+    """What one rank wrote about requests that had to leave the KV cache; ``line`` 0: not looked up."""
 
     line: int
     requests: int = 0
@@ -80,7 +83,11 @@ class _Found(NamedTuple):
 
     @property
     def text(self) -> str:
-        return self.record.text.decode(errors="replace")
+        return self.record.text[:_LONGEST_PATH].decode(errors="replace")
+
+    @property
+    def long_text(self) -> str:
+        return self.record.text[:_LONGEST_BANNER].decode(errors="replace")
 
     def with_more(self, text: bytes) -> _Found:
         return self._replace(record=self.record._replace(text=self.record.text + text))
@@ -148,7 +155,7 @@ class Events:
             self._takers[broken.name](broken.found._replace(whole=True))
 
     def _banner(self, found: _Found) -> bool:
-        banner = server_args_text.parse(found.text)
+        banner = server_args_text.parse(found.long_text)
         if banner is None or not (banner.complete or found.whole):
             return False
         self._start(found, banner)
@@ -211,12 +218,23 @@ class Events:
 
     def _retraction(self, found: _Found) -> bool:
         ranks, minute = found.record.ranks, found.record.time[:16]
-        seen = self.run.retractions.setdefault(ranks, Retractions(found.line))
-        seen.requests += log_grammar.retracted(found.text)
+        self._retracted(ranks, minute, log_grammar.retracted(found.text), found.line)
+        return True
+
+    def retractions_in(self, block: bytes, start: int, end: int) -> None:
+        """Take all retractions between two places of a block, of a log that has very many."""
+        for found in _RETRACTIONS.finditer(block, start, end):
+            line = block.rfind(b"\n", 0, found.start()) + 1
+            stamp = block.rfind(b"[2", line, found.start()) + 1 or line
+            ranks = block[stamp + 19 : found.start()].partition(b"]")[0].partition(b" ")[2]
+            self._retracted(ranks, block[stamp : stamp + 16], int(found[1]))
+
+    def _retracted(self, ranks: bytes, minute: bytes, requests: int, line: int = 0) -> None:
+        seen = self.run.retractions.setdefault(ranks, Retractions(line))
+        seen.requests += requests
         seen.in_minute = 1 + (seen.in_minute if minute == seen.minute else 0)
         seen.minute = minute
         seen.peak = max(seen.peak, seen.in_minute)
-        return True
 
 
 def _count(seen: dict[Hashable, Seen], key: Hashable, value: Any, line: int) -> None:

@@ -21,6 +21,9 @@ REVERSIBLE = 64 << 20
 
 _EVENT = "\0"
 _SHOWN = 700
+# What kind of a line it is shows at its beginning.
+_LOOKED_AT = 4096
+_CONTEXT = 1 << 14
 # Words that other servers print as well: vLLM has the same kernels, and uvicorn is everywhere.
 _SHARED = frozenset({"moe", "gemm", "listening"})
 _BATCHES = 1000
@@ -36,7 +39,7 @@ _OWN = re.compile(
 )
 _BAR = re.compile(rb"\d+%\|.*[\d?:]+<[\d?:]+|\[\d\d:\d\d<|it/s\]|s/it\]")
 # What begins a few lines that have no prefix: a traceback, a Python warning, argparse's usage
-_OPENING = re.compile(rb"Traceback \(most recent call last\):|\S+\.py:\d+: \w*Warning: |usage: \S")
+_OPENING = re.compile(rb"Traceback \(most recent call last\):|\.py:\d+: \w*Warning: |^usage: \S")
 _USAGE_ERROR = re.compile(rb"\S[^:]*: error: ")
 
 
@@ -66,7 +69,8 @@ class Survey:
         """Take one physical line."""
         self.lines += 1
         known = not found
-        for record in found:
+        for whole in found:
+            record = whole._replace(text=whole.text[:_LOOKED_AT])
             self.own = self.own or bool(record.ranks or _OWN.search(record.text))
             if record.time:
                 self.first_time = self.first_time or _text(record.time)
@@ -115,7 +119,8 @@ class Reading:
         self._exact = {code: log_scan.compile_pattern(code, pattern) for code, pattern in patterns.items()}
         sought = {code: pattern.encode() for code, pattern in patterns.items()}
         events = {_EVENT + name: pattern for name, pattern in log_grammar.INTERESTING.items()}
-        self._scanner = log_scan.Scanner({**sought, **events}, frozenset(patterns))
+        in_bulk = {_EVENT + "retraction": self.events.retractions_in}
+        self._scanner = log_scan.Scanner({**sought, **events}, frozenset(patterns), in_bulk)
 
     @property
     def usable(self) -> bool:
@@ -176,9 +181,12 @@ class Reading:
         seen: set[str] = set()
         for record in found:
             for code in self._scanner.matching(record.text):
+                if code in self._scanner.dense:
+                    continue
                 if code.startswith(_EVENT):
                     name = code.removeprefix(_EVENT)
                     self.events.take(name, number, record)
+                    self._scanner.found(code)
                     self._own |= record.stamped or name not in _SHARED
                 elif code not in seen:
                     seen.add(code)
@@ -194,8 +202,9 @@ class Reading:
 
     def _first(self, code: str, number: int, text: bytes) -> First:
         """Describe a match. Groups come from the redacted text: a pattern may catch a secret."""
-        clean = redact.text(_text(text))
         found = self._exact[code].search(text)
+        start = max(0, (found.start() if found else 0) - _CONTEXT)
+        clean = redact.text(_text(text[start : start + 2 * _CONTEXT]))
         again = self._exact[code].search(clean.encode())
         names = self._exact[code].groupindex
         groups = {
@@ -224,7 +233,7 @@ class Reading:
                 rest.take(number, found)
                 self._fit(found)
         self.end = end_of(
-            Line(number, _text(record.text), record.stamped or bool(record.time))
+            Line(number, _text(record.text[:_LOOKED_AT]), record.stamped or bool(record.time))
             for number, found in last
             for record in found
         )
@@ -232,7 +241,7 @@ class Reading:
 
     def _fit(self, found: list[Record]) -> None:
         for record in found:
-            self.fit.see(_text(record.text))
+            self.fit.see(_text(record.text[:_LOOKED_AT]))
 
     def _lines(self, data: bytes, first: int) -> Iterator[tuple[int, list[Record]]]:
         for number, line in enumerate(data.removesuffix(b"\n").split(b"\n") if data else [], first):
@@ -244,7 +253,7 @@ class Reading:
             for record in found:
                 if b"Decode batch" in record.text[:_BATCH_WITHIN]:
                     self.decoded.append(
-                        (number, _text(record.time)[:19], log_grammar.batch(_text(record.text)))
+                        (number, _text(record.time)[:19], log_grammar.batch(_text(record.text[:_LOOKED_AT])))
                     )
             if len(self.decoded) >= _BATCHES:
                 break

@@ -5,7 +5,7 @@ All patterns are looked for at once, in blocks of a megabyte. Only lines that hi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sgdoctor.errors import UsageError
@@ -102,17 +102,24 @@ class Scanner:
     """Looks for patterns in blocks, and counts the lines on which they were found.
 
     ``countable`` are the codes of which only the number matters once they were found on `DENSE` lines: those
-    are then counted by the engine alone. While ``follow`` is set, every line is a hit.
+    are then counted by the engine alone, or by a function in ``in_bulk``, which is given a block and two places
+    in it, in the order of the hits. While ``follow`` is set, every line is a hit.
     """
 
-    def __init__(self, patterns: Mapping[str, bytes], countable: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        patterns: Mapping[str, bytes],
+        countable: frozenset[str] = frozenset(),
+        in_bulk: Mapping[str, Callable[[bytes, int, int], None]] | None = None,
+    ) -> None:
         import re2
 
         self.counts = dict.fromkeys(patterns, 0)
         self.follow = False
         self._codes = list(patterns)
         self._relaxed = {code: relax(pattern) for code, pattern in patterns.items()}
-        self._countable = countable
+        self._in_bulk = in_bulk or {}
+        self._countable = countable | self._in_bulk.keys()
         self._dense: dict[str, Any] = {}
         self._fresh: list[str] = []
         self._any = self._alternation()
@@ -130,14 +137,17 @@ class Scanner:
         # Without a pattern left, one that matches nothing.
         return re2.compile(b"|".join(b"(?:%s)" % pattern for pattern in sparse) or b"[^\\x00-\\xff]", chosen)
 
+    @property
+    def dense(self) -> Collection[str]:
+        """The codes that need not be looked at any more."""
+        return self._dense.keys()
+
     def matching(self, text: bytes) -> list[str]:
         """Return the codes of the patterns that match ``text``, one record's."""
         return [self._codes[index] for index in self._set.Match(text) or ()]
 
     def found(self, code: str) -> None:
-        """Count a line on which `matching` found this pattern; once a line and code."""
-        if code in self._dense:
-            return
+        """Count a line on which `matching` found this pattern; once a line, and not for `dense` codes."""
         self.counts[code] += 1
         if self.counts[code] >= DENSE and code in self._countable:
             self._make_dense(code)
@@ -156,7 +166,8 @@ class Scanner:
 
     def hits(self, block: bytes, line: int) -> Iterator[tuple[int, bytes]]:
         """Iterate over the lines of ``block`` that may match, numbered from ``line`` on."""
-        dense = list(self._dense.items())
+        dense = [code for code in self._dense if code not in self._in_bulk]
+        bulk = dict.fromkeys(self._in_bulk.keys() & self._dense.keys(), 0)
         at = counted = 0
         while at < len(block):
             start = at
@@ -169,14 +180,22 @@ class Scanner:
             end = len(block) if end < 0 else end
             line += block.count(b"\n", counted, start)
             counted = start
+            for code, begin in bulk.items():
+                self._in_bulk[code](block, begin, start)
+                bulk[code] = start
             yield line, block[start:end]
             at = end + 1
             while self._fresh:
                 code = self._fresh.pop()
-                self.counts[code] += _lines(self._dense[code], block, at)
-        for code, regex in dense:
-            self.counts[code] += _lines(regex, block, 0)
+                if code in self._in_bulk:
+                    bulk[code] = at
+                else:
+                    self._count_dense(code, block, at)
+        for code in dense:
+            self._count_dense(code, block, 0)
+        for code, begin in bulk.items():
+            self._in_bulk[code](block, begin, len(block))
 
-
-def _lines(regex: Any, block: bytes, at: int) -> int:
-    return sum(1 for _ in regex.finditer(block, at)) if at < len(block) else 0
+    def _count_dense(self, code: str, block: bytes, at: int) -> None:
+        if at < len(block):
+            self.counts[code] += sum(1 for _ in self._dense[code].finditer(block, at))

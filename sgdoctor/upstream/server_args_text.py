@@ -14,7 +14,8 @@ import msgspec
 
 START = re.compile(r"server_args=(?:(?P<repr>ServerArgs\()|(?P<dict>\{))")
 
-_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\[\](){}<>,]", re.DOTALL)
+# A string that is not closed goes to the end: trying again from each of its quotes would take quadratic time.
+_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*(?:'|\\?\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\\?\Z)|[\[\](){}<>,]", re.DOTALL)
 _OPENS = "[({<"
 _CLOSES = "])}>"
 _REPR_ITEM = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)=(?P<value>.*)\Z", re.DOTALL)

@@ -388,3 +388,22 @@ def test_sixteen_thousand_hits_are_counted_to_the_last() -> None:
         assert facts.matches["END"].count == 12000
         assert facts.matches["ALL"].count == sum(bool(line.strip()) for line in data.split(b"\n"))
         assert facts.matches["GRAPH"].ranks == ("TP0",)
+
+
+def test_a_server_that_retracts_all_the_time() -> None:
+    start = logs.captured("kv-pool-full").split(b"[2026-11-30 05:49:32] Decode")[0]
+    lines = [
+        f"[2026-11-30 06:{minute:02}:{second:02} TP{rank}] KV cache pool is full. Retract requests. "
+        "#retracted_reqs: 2, #new_tokens_gained: 333\n"
+        for minute in range(30)
+        for second in (*range(60), 59)
+        for rank in (0, 1)
+    ]
+    data = start + "".join(lines).encode()
+    for chunk in (1 << 20, 7000):
+        facts = logs.read(data, {"FULL": "Retract requests"}, chunk=chunk)
+        assert facts.value("log.retractions") == 2 * 30 * 61
+        assert facts.value("log.retractions_peak") == 61
+        assert facts.matches["FULL"].count == 2 * 30 * 61
+        again = logs.read(data + start + lines[0].encode(), chunk=chunk)
+        assert again.value("log.retractions") == 2
