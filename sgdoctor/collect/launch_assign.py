@@ -76,10 +76,12 @@ class Assigner:
         """Follow export, declare, local, readonly and typeset."""
         keyword = self.expand.text(node.children[0])
         export = keyword == "export"
+        withdraw = False
         for child in node.children[1:]:
             text = self.expand.text(child)
             if child.type == "word" and text.startswith("-"):
-                export = (export or "x" in text) and not (keyword == "export" and "n" in text)
+                withdraw = withdraw or (keyword == "export" and "n" in text)
+                export = (export or "x" in text) and not withdraw
                 continue
             if child.type == "variable_assignment":
                 name_node = child.child_by_field_name("name")
@@ -89,6 +91,8 @@ class Assigner:
                 self._make_local(keyword, text, scope)
                 if export:
                     scope.exported[text] = True
+                elif withdraw:
+                    scope.exported.pop(text, None)
                 elif keyword in ("local", "declare", "typeset") and self.locals:
                     scope.assign(text, ())
             elif child.is_named:
