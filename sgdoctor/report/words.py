@@ -94,6 +94,7 @@ _PHRASES = {
     "log.fatal": "{}",
     "log.ranks": "{} ranks",
     "log.retractions": "{} retractions",
+    "log.retractions_peak": "{} retractions within a minute",
     "kv.tokens": "KV cache of {} tokens",
     "kv.context_length": "context of {} tokens",
     "kv.max_running_requests": "{} running requests at most",

@@ -42,6 +42,7 @@ def effective(facts: Facts) -> None:
     Where it cannot be told the fact says why. Without a known release a value is derived only when all
     releases agree on it.
     """
+    _model_name(facts)
     if not _asked_at_all(facts):
         return
     version = facts.value("sglang.version")
