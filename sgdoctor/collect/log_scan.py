@@ -102,8 +102,8 @@ class Scanner:
     """Looks for patterns in blocks, and counts the lines on which they were found.
 
     ``countable`` are the codes of which only the number matters once they were found on `DENSE` lines: those
-    are then counted by the engine alone, or by a function in ``in_bulk``, which is given a block and two places
-    in it, in the order of the hits. While ``follow`` is set, every line is a hit.
+    are then counted by the engine alone, or by a function in ``in_bulk``, which is given a block and two
+    places in it, in the order of the hits. While ``follow`` is set, every line is a hit.
     """
 
     def __init__(
