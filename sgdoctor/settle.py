@@ -71,6 +71,12 @@ def _longer_context(facts: Facts) -> None:
     value = facts.value(variable)
     allowed = isinstance(value, str) and value.lower() in _TRUE
     known = [name for name in (variable, in_use) if facts.known(name)]
+    overrides = "asked.json_model_override_args"
+    if not allowed and in_use not in known and facts.value(overrides) not in (None, "{}"):
+        facts.set_unknown(
+            "context.longer_allowed", "--json-model-override-args may change the length", [in_use]
+        )
+        return
     facts.derive("context.longer_allowed", allowed or in_use in known, known)
 
 
