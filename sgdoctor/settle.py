@@ -66,7 +66,7 @@ def _installed_release(facts: Facts) -> None:
 
 
 def _longer_context(facts: Facts) -> None:
-    """A server that says how long its context is has got past the check, whatever its environment was."""
+    """Derive whether a longer context is allowed; a server that tells its own has got past the check."""
     variable, in_use = "env.SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "kv.context_length"
     value = facts.value(variable)
     allowed = isinstance(value, str) and value.lower() in _TRUE
