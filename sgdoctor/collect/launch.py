@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -24,6 +26,7 @@ _OFFICIAL_IMAGE = re.compile(
 )
 # Their abbreviations count too, save --ssl-keyfile, a flag of its own.
 _SECRET_OPTIONS = tuple("--" + name.replace("_", "-") for name in sorted(redact.SECRET_DESTINATIONS))
+_SECRET_KEY = re.compile(r"(?i)(api_?key|secret|password|credentials?|(hf|auth|access|bearer)_token)$")
 _NOT_SECRET = ("--ssl-keyfile", "--")
 
 
@@ -224,7 +227,7 @@ def _redacted(words: Sequence[Word]) -> list[LaunchWord]:
     kept: list[LaunchWord] = []
     secret = False
     for word in words:
-        text, prefix = redact.text(word.text), redact.text(word.prefix)
+        text, prefix = safe_text(word.text), safe_text(word.prefix)
         if secret and word.known:
             text = prefix = redact.REDACTED
         option, equals, _ = word.text.partition("=")
@@ -235,6 +238,26 @@ def _redacted(words: Sequence[Word]) -> list[LaunchWord]:
             secret = False
         kept.append(LaunchWord(text, word.line, word.known, prefix, word.many, word.reason))
     return kept
+
+
+def safe_text(text: str) -> str:
+    """Return ``text`` without secrets; JSON stays JSON, as SGLang's parser reads it."""
+    if not text.startswith(("{", "[")):
+        return redact.text(text)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return redact.text(text)
+    safe = _safe_value(value)
+    return text if safe == value else json.dumps(safe)
+
+
+def _safe_value(value: Any, key: str = "") -> Any:
+    if isinstance(value, str):
+        return redact.REDACTED if _SECRET_KEY.search(key) else redact.text(value)
+    if isinstance(value, dict):
+        return {name: _safe_value(item, name) for name, item in value.items()}
+    return [_safe_value(item, key) for item in value] if isinstance(value, list) else value
 
 
 def collect(facts: Facts, command: LaunchCommand) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from packaging.version import Version
 
 from sgdoctor import redact
-from sgdoctor.collect.launch import LaunchCommand
+from sgdoctor.collect.launch import LaunchCommand, safe_text
 from sgdoctor.facts import Facts
 from sgdoctor.upstream import catalogue
 from sgdoctor.upstream.before_argparse import Refused, config_arguments, config_index, serve_arguments
@@ -138,7 +138,7 @@ def _redacted_values(words: list[Token]) -> list[Token]:
     for word in words:
         before = kept[-1] if kept else None
         name = "" if before is None else before.removeprefix("--").replace("-", "_")
-        text = redact.REDACTED if name in redact.SECRET_DESTINATIONS else redact.text(word)
+        text = redact.REDACTED if name in redact.SECRET_DESTINATIONS else safe_text(word)
         kept.append(Token(text, word.at))
     return kept
 

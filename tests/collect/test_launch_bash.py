@@ -346,8 +346,11 @@ def test_any_text_is_followed_or_refused_in_a_line(text: str):
 
 
 FRAGMENTS = st.sampled_from(
-    """$( ) ${ } (( )) ` " ' \\ ; & && || | if then else fi for in do done case esac { } <<E E [[ ]] A=( $@ ${A[@]}
-    sglang serve python3 -m sglang.launch_server --tp eval bash -c exec docker run -e function f() NEWLINE""".split()
+    """
+    $( ) ${ } (( )) ` " ' \\ ; & && || | if then else fi for in do done case esac { } <<E E [[ ]] A=( $@
+    ${A[@]} sglang serve python3 -m sglang.launch_server --tp eval bash -c exec docker run -e function f()
+    NEWLINE
+    """.split()
 )
 
 
