@@ -1,7 +1,7 @@
 """Generates sgdoctor/data/ from SGLang's wheels. See tools/README.md.
 
-``python -m tools.catalogue 0.5.24`` adds a release to the catalogue, ``python -m tools.catalogue --all`` reads
-every release anew.
+``python -m tools.catalogue 0.5.24`` adds a release to the catalogue, ``python -m tools.catalogue --all``
+reads every release anew.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 class _Entry:
-    """A row (as JSON) of the releases from ``since`` up to, not including, ``before`` (None: to the newest)."""
+    """A row, as JSON, of the releases from ``since`` up to, not including, ``before`` (None: the newest)."""
 
     def __init__(self, text: str, since: str) -> None:
         self.text = text
@@ -60,7 +60,7 @@ def decode(encoded: Iterable[Row], releases: Sequence[str]) -> dict[str, list[Ro
 
 
 def _merge(entries: list[_Entry], texts: list[str], kept: dict[str, int], release: str) -> Iterator[_Entry]:
-    """Yield ``entries`` with new ones for those ``texts`` that are not kept, each after the text before it."""
+    """Yield ``entries`` and new ones for the ``texts`` that are not kept, each after the text before it."""
     new: dict[int, list[_Entry]] = {}
     place = 0
     for text in texts:

@@ -76,7 +76,7 @@ def _environment(machine: str) -> dict[str, str]:
 
 
 def triton_of_torch(torch: str) -> str:
-    """Return the specifier of the Triton that the Linux wheel of ``torch`` requires (``==3.6.0``, ``~=3.8.0``).
+    """Return the Triton that the Linux wheel of ``torch`` requires: a specifier (``==3.6.0``, ``~=3.8.0``).
 
     Read from the wheel's metadata, for which pip need not fetch the wheel. Raises DownloadError.
     """
@@ -105,10 +105,10 @@ def _assertions(engine: Path) -> list[Assertion]:
 
     def visit(node: ast.AST, conditions: tuple[str, ...]) -> None:
         if isinstance(node, ast.If):
-            for child in node.body:
-                visit(child, (*conditions, _operand(node.test)))
-            for child in node.orelse:
-                visit(child, (*conditions, f"not ({ast.unparse(node.test)})"))
+            for statement in node.body:
+                visit(statement, (*conditions, _operand(node.test)))
+            for statement in node.orelse:
+                visit(statement, (*conditions, f"not ({ast.unparse(node.test)})"))
             return
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "assert_pkg_version":
             package, minimum = (ast.literal_eval(argument) for argument in node.args[:2])

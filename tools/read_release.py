@@ -16,7 +16,7 @@ from tools.read_serve import read_serve
 
 
 def read_release(version: str, source: Path) -> dict[str, list[Row]]:
-    """Return table name -> rows of the unpacked wheel in ``source``, in the order that the release has them."""
+    """Return table name -> rows of the unpacked wheel in ``source``, in the release's own order."""
     package = source / "sglang"
     fields = ServerArgsSource(package).fields()
     pins, configs = read_pins(source), read_configs(package)

@@ -1,14 +1,15 @@
 """Which fields of ServerArgs a release may set by itself after the command line was parsed.
 
-SGLang resolves its arguments in many ways: assignments in ServerArgs._handle_* and in hooks (up to 0.5.18), passes
-that return a dict of decisions (0.5.15+), ``declare_resolution(server_args, source, field=value)`` (0.5.16+), and
-``get_context().override(...)`` or plain assignments while the model is loaded. The reader errs on the side of
-naming a field: a write counts whatever its condition.
+SGLang resolves its arguments in many ways: assignments in ServerArgs._handle_* and in hooks, passes that
+return a dict of decisions, ``declare_resolution(server_args, source, field=value)``, and ``override(...)`` or
+plain assignments while the model is loaded. The reader errs on the side of naming a field: a write counts
+whatever its condition.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -28,9 +29,10 @@ _COPIES = frozenset({"from_cli_args", "add_cli_args"})
 _RECORDS = frozenset({"server_args", "sa", "get_global_server_args", "get_server_args"})
 # Names under which resolvers know them.
 _RESOLVER_RECORDS = _RECORDS | {"self", "args", "config"}
-# Calls whose keyword arguments are fields with their new values.
-_SETTERS = frozenset({"declare_resolution", "override", "replace_resolved"})
-_RESOLVER_SETTERS = _SETTERS | {"dict", "update", "replace", "_declare", "declare"}
+# Calls whose keyword arguments are fields with their new values: declare_resolution, declare_late_resolution,
+# override, replace_resolved; in resolvers also those that fill a dict of decisions.
+_SETTER = re.compile(r"declare|override|replace_resolved")
+_RESOLVER_SETTER = re.compile(r"declare|override|replace|^dict$|^update$")
 
 
 def read_rewrites(package_dir: Path, fields: Iterable[str], resolvable: Iterable[str] = ()) -> frozenset[str]:
@@ -73,7 +75,7 @@ class _Reader(ast.NodeVisitor):
                 self._add(name for name in self.names if name.startswith(prefix))
         self.generic_visit(node)
 
-    visit_AsyncFunctionDef = visit_FunctionDef
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 (NodeVisitor's name)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         """Record the fields assigned to."""
@@ -100,7 +102,7 @@ class _Reader(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         """Record ``declare_resolution(..., field=value)`` and ``setattr(server_args, "field", value)``."""
         function = _last_name(node.func)
-        if function in (_RESOLVER_SETTERS if self.resolves else _SETTERS):
+        if (_RESOLVER_SETTER if self.resolves else _SETTER).search(function):
             self._add(key.arg for key in node.keywords)
         elif function == "setattr" and self._is_record(node.args[0]):
             self._add(part.value for part in node.args[1:2] if isinstance(part, ast.Constant))
@@ -128,7 +130,7 @@ class _Reader(ast.NodeVisitor):
         function = _last_name(node.func)
         if function == "setattr":
             return self._is_record(node.args[0]) and not isinstance(node.args[1], ast.Constant)
-        return function in _SETTERS and any(key.arg is None for key in node.keywords)
+        return bool(_SETTER.search(function)) and any(key.arg is None for key in node.keywords)
 
 
 def _prefix(node: ast.AST) -> str | None:

@@ -11,15 +11,13 @@ import msgspec
 class Serve(msgspec.Struct, frozen=True):
     """How a release's ``sglang serve`` (cli/serve.py, cli/utils.py) finds the model.
 
-    ``positional``: a first word that is no option is the model path. ``model_type``: ``--model-type`` is taken
-    out first. ``model_options``: the spellings it looks for. ``model_required``: without one it stops, even
-    when a ``--config`` file has the path.
+    ``positional``: a first word that is no option is the model path. ``model_type``: ``--model-type`` is
+    taken out first. ``model_options``: the spellings of the model path that it looks for.
     """
 
     positional: bool
     model_type: bool
     model_options: tuple[str, ...]
-    model_required: bool
 
 
 def read_serve(package_dir: Path) -> Serve:
@@ -32,14 +30,13 @@ def read_serve(package_dir: Path) -> Serve:
         for node in ast.walk(finder)
         if isinstance(node, ast.Compare)
         for constant in ast.walk(node)
-        if isinstance(constant, ast.Constant)
+        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
     ]
     called = {ast.unparse(node.func) for node in ast.walk(serve["serve"]) if isinstance(node, ast.Call)}
     return Serve(
         positional="_normalize_positional_model_path" in called,
         model_type="_extract_model_type_override" in called,
-        model_options=tuple(value for value in compared if str(value).startswith("--model")),
-        model_required="get_model_path" in called,
+        model_options=tuple(value for value in compared if value.startswith("--model")),
     )
 
 

@@ -1,174 +1,33 @@
-"""What each SGLang release is like: flags, defaults, requirements, config files. Answers from sgdoctor/data/.
+"""What each SGLang release is like: flags, defaults, requirements, config files.
 
-The files there are generated from SGLang's wheels (``python -m tools.catalogue``) and hold the releases 0.5.7 to
-0.5.23 with their post releases. Each item stands there once, with the release that first has it (``since``) and
-the next one that does not (``before``).
+Holds the releases 0.5.7 to 0.5.23 with their post releases, as read from their wheels.
 """
 
 from __future__ import annotations
 
 import functools
-import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
-import msgspec
-
+from sgdoctor.upstream import catalogue_data as data
+from sgdoctor.upstream.catalogue_data import Assertion, FieldRow, Interval, Requirement, Serve
 from sgdoctor.upstream.flag import Flag
 
+__all__ = [
+    "Assertion",
+    "Flag",
+    "Interval",
+    "Release",
+    "Requirement",
+    "Serve",
+    "flag_history",
+    "infer_release",
+    "releases",
+    "resolve",
+]
+
 KERNEL_PACKAGES = ("sglang-kernel", "sgl-kernel")
-
-
-class Interval(msgspec.Struct, frozen=True):
-    """A run of releases: from ``since`` up to, not including, ``before`` (None: the newest known has it too)."""
-
-    since: str
-    before: str | None = None
-
-
-class Assertion(msgspec.Struct, frozen=True):
-    """A minimum version that the server asserts at its start, and the source text of when it does."""
-
-    package: str
-    minimum: str
-    condition: str
-
-
-class Requirement(msgspec.Struct, frozen=True):
-    """One Requires-Dist line: ``name`` is normalized (PEP 503), ``extra`` None for the plain install.
-
-    ``machines`` are those (of x86_64 and aarch64, Linux) for which the marker holds.
-    """
-
-    name: str
-    specifier: str
-    marker: str | None = None
-    extra: str | None = None
-    machines: tuple[str, ...] = ("x86_64", "aarch64")
-
-
-class Serve(msgspec.Struct, frozen=True):
-    """What ``sglang serve`` does before the server's own parser sees the command line.
-
-    ``positional``: a first word that is no option is the model path (0.5.16+). ``model_type``:
-    ``--model-type`` is taken out first (0.5.10+). ``model_options``: the spellings of the model path that it
-    looks for (``--model`` from 0.5.11 on). ``model_required``: it stops when the command line has none, even
-    when a ``--config`` file does (up to 0.5.17).
-    """
-
-    positional: bool
-    model_type: bool
-    model_options: tuple[str, ...]
-    model_required: bool
-
-
-class _ReleaseRow(msgspec.Struct, frozen=True):
-    version: str
-    python: str
-    torch: str
-    triton: str
-    moe_folder: str
-    gemm_folder: str
-    serve: Serve
-    assertions: tuple[Assertion, ...]
-
-
-class _RequirementRow(Interval, frozen=True):
-    name: str = ""
-    specifier: str = ""
-    marker: str | None = None
-    extra: str | None = None
-    machines: tuple[str, ...] = ("x86_64", "aarch64")
-
-
-class _FlagRow(Interval, frozen=True):
-    flag: Flag = msgspec.UNSET  # type: ignore[assignment]
-
-
-class _FieldRow(Interval, frozen=True):
-    name: str = ""
-    default: Any = None
-    fallback: Any = None
-    unknown: bool = False
-
-
-class _NameRow(Interval, frozen=True):
-    name: str = ""
-
-
-class _ListingRow(Interval, frozen=True):
-    folder: str = ""
-    name: str = ""
-
-
-class _ReleasesFile(msgspec.Struct, frozen=True):
-    releases: tuple[_ReleaseRow, ...]
-
-
-class _RequirementsFile(msgspec.Struct, frozen=True):
-    requirements: tuple[_RequirementRow, ...]
-
-
-class _FlagsFile(msgspec.Struct, frozen=True):
-    flags: tuple[_FlagRow, ...]
-
-
-class _FieldsFile(msgspec.Struct, frozen=True):
-    fields: tuple[_FieldRow, ...]
-    rewritten: tuple[_NameRow, ...]
-
-
-class _MoeFile(msgspec.Struct, frozen=True):
-    moe_configs: tuple[_ListingRow, ...]
-
-
-class _GemmFile(msgspec.Struct, frozen=True):
-    gemm_configs: tuple[_NameRow, ...]
-
-
-_File = TypeVar("_File", bound=msgspec.Struct)
 _Row = TypeVar("_Row", bound=Interval)
-
-
-def _read(name: str, kind: type[_File]) -> _File:
-    data = pkgutil.get_data("sgdoctor", f"data/{name}")
-    assert data is not None
-    return msgspec.json.decode(data, type=kind)
-
-
-@functools.cache
-def _releases() -> Mapping[str, _ReleaseRow]:
-    return {row.version: row for row in _read("releases.json", _ReleasesFile).releases}
-
-
-@functools.cache
-def _positions() -> Mapping[str, int]:
-    return {version: index for index, version in enumerate(_releases())}
-
-
-@functools.cache
-def _requirements() -> tuple[_RequirementRow, ...]:
-    return _read("requirements.json", _RequirementsFile).requirements
-
-
-@functools.cache
-def _flags() -> tuple[_FlagRow, ...]:
-    return _read("flags.json", _FlagsFile).flags
-
-
-@functools.cache
-def _fields() -> _FieldsFile:
-    return _read("fields.json", _FieldsFile)
-
-
-@functools.cache
-def _moe_files() -> tuple[_ListingRow, ...]:
-    return _read("moe_configs.json", _MoeFile).moe_configs
-
-
-@functools.cache
-def _gemm_files() -> tuple[_NameRow, ...]:
-    return _read("gemm_configs.json", _GemmFile).gemm_configs
 
 
 class Release:
@@ -179,17 +38,19 @@ class Release:
     """
 
     def __init__(self, version: str, *, asked: str | None = None) -> None:
-        self._row = _releases()[version]
-        self._position = _positions()[version]
+        self._row = data.releases()[version]
+        self._position = data.positions()[version]
         self.version = version
         self.asked = asked or version
         self.exact = self.asked == version
 
     def __repr__(self) -> str:
-        return f"Release({self.version!r})" if self.exact else f"Release({self.version!r}, asked={self.asked!r})"
+        return (
+            f"Release({self.version!r})" if self.exact else f"Release({self.version!r}, asked={self.asked!r})"
+        )
 
     def _select(self, rows: Iterable[_Row]) -> list[_Row]:
-        positions, here = _positions(), self._position
+        positions, here = data.positions(), self._position
         return [
             row
             for row in rows
@@ -200,8 +61,8 @@ class Release:
 
     @functools.cached_property
     def flags(self) -> list[Flag]:
-        """The flags of the server's parser; several may share a ``dest``."""
-        return [row.flag for row in self._select(_flags())]
+        """The flags of the server's parser, in its order; several may share a ``dest``."""
+        return [row.flag for row in self._select(data.flags())]
 
     @functools.cached_property
     def _flags_by_dest(self) -> dict[str, list[Flag]]:
@@ -215,8 +76,8 @@ class Release:
         return {option: flag for flag in self.flags for option in (*flag.options, *flag.negations)}
 
     @functools.cached_property
-    def _fields(self) -> dict[str, _FieldRow]:
-        return {row.name: row for row in self._select(_fields().fields)}
+    def _fields(self) -> dict[str, FieldRow]:
+        return {row.name: row for row in self._select(data.fields().fields)}
 
     def flag(self, dest: str) -> Flag | None:
         """Return the flag for ``dest``, the one that is not deprecated when there are several, or None."""
@@ -226,7 +87,7 @@ class Release:
         return next((flag for flag in flags if not flag.deprecated), flags[0])
 
     def option(self, option: str) -> Flag | None:
-        """Return the flag that ``option`` (``--tp``, ``--no-x``) spells in full, or None."""
+        """Return the flag that ``option`` (``--tp-size``, ``--no-x``) spells in full, or None."""
         return self._options.get(option)
 
     def has(self, dest: str) -> bool:
@@ -236,7 +97,8 @@ class Release:
     def default(self, dest: str) -> Any:
         """Return what ``dest`` is without its flag, before SGLang resolves anything.
 
-        Raises KeyError when the release has no such flag or field, or when the source does not tell.
+        Raises KeyError when the release has no such flag or field, or when its default depends on the
+        machine.
         """
         for flag in self._flags_by_dest.get(dest, ()):
             if not flag.suppressed:
@@ -247,24 +109,27 @@ class Release:
         return field.default
 
     def fallback(self, dest: str) -> Any:
-        """Return what stands in for a ``dest`` that is null after resolution (0.5.20 and newer), or None."""
+        """Return what stands in for a ``dest`` that is null after resolution (0.5.20+), or None."""
         field = self._fields.get(dest)
         return None if field is None else field.fallback
+
+    @functools.cached_property
+    def banner_fields(self) -> list[str]:
+        """The fields that the log's ``server_args=`` line and /server_info have, in their order."""
+        return list(self._fields)
+
+    @functools.cached_property
+    def rewritten(self) -> frozenset[str]:
+        """The fields that SGLang may set by itself after parsing, whatever was asked.
+
+        Every other field keeps what was asked, or else its default, or else its fallback.
+        """
+        return frozenset(row.name for row in self._select(data.fields().rewritten))
 
     @property
     def serve(self) -> Serve:
         """How ``sglang serve`` finds the model path."""
         return self._row.serve
-
-    @functools.cached_property
-    def banner_fields(self) -> list[str]:
-        """The fields that the log's ``server_args=`` line prints."""
-        return list(self._fields)
-
-    @functools.cached_property
-    def rewritten(self) -> frozenset[str]:
-        """The fields that SGLang may set by itself after parsing, whatever was asked."""
-        return frozenset(row.name for row in self._select(_fields().rewritten))
 
     # --- requirements --------------------------------------------------------------------------------------
 
@@ -276,10 +141,7 @@ class Release:
     @functools.cached_property
     def requirements(self) -> list[Requirement]:
         """Everything that the release's metadata requires, extras included."""
-        return [
-            Requirement(row.name, row.specifier, row.marker, row.extra, row.machines)
-            for row in self._select(_requirements())
-        ]
+        return self._select(data.requirements())
 
     @functools.cached_property
     def pins(self) -> dict[str, str]:
@@ -300,12 +162,12 @@ class Release:
 
     @property
     def triton_pin(self) -> str:
-        """The Triton that this torch requires, without its operator."""
-        return self._row.triton.lstrip("=~<>! ")
+        """The Triton that this torch requires, without the operator."""
+        return self._row.triton.lstrip("=~")
 
     @property
     def triton_requirement(self) -> str:
-        """The Triton that this torch requires, as written: ``==3.7.1``, ``~=3.8.0``."""
+        """The Triton that this torch requires, as its metadata says: ``==3.7.1``, ``~=3.8.0``."""
         return self._row.triton
 
     @property
@@ -331,7 +193,9 @@ class Release:
     @property
     def flashinfer_minimum(self) -> str | None:
         """The FlashInfer version that is asserted when it is the attention backend, or None."""
-        return next((entry.minimum for entry in self.assertions if entry.package == "flashinfer_python"), None)
+        return next(
+            (entry.minimum for entry in self.assertions if entry.package == "flashinfer_python"), None
+        )
 
     # --- kernel configurations -----------------------------------------------------------------------------
 
@@ -344,7 +208,7 @@ class Release:
     def moe_listing(self) -> dict[str, frozenset[str]]:
         """The fused-MoE config files that the wheel ships: ``triton_3_5_1`` -> file names."""
         found: dict[str, set[str]] = {}
-        for row in self._select(_moe_files()):
+        for row in self._select(data.moe_configs()):
             found.setdefault(row.folder, set()).add(row.name)
         return {folder: frozenset(names) for folder, names in found.items()}
 
@@ -356,12 +220,12 @@ class Release:
     @functools.cached_property
     def gemm_listing(self) -> frozenset[str]:
         """The block FP8 and INT8 GEMM config files that the wheel ships."""
-        return frozenset(row.name for row in self._select(_gemm_files()))
+        return frozenset(row.name for row in self._select(data.gemm_configs()))
 
 
 def releases() -> list[str]:
     """Return the versions that the catalogue has, oldest first."""
-    return list(_releases())
+    return list(data.releases())
 
 
 @functools.cache
@@ -373,7 +237,7 @@ def resolve(version: str) -> Release | None:
     0.5.14. A build without tags (0.0.0.dev1+g...), one older than the oldest release and what is no version
     get None.
     """
-    if version in _releases():
+    if version in data.releases():
         return Release(version)
     from packaging.version import InvalidVersion, Version
 
@@ -381,29 +245,26 @@ def resolve(version: str) -> Release | None:
         wanted = Version(version)
     except InvalidVersion:
         return None
-    earlier = [known for known in _releases() if Version(known) <= wanted]
+    earlier = [known for known in data.releases() if Version(known) <= wanted]
     return Release(earlier[-1], asked=version) if earlier else None
 
 
 def infer_release(field_names: Iterable[str]) -> list[str]:
     """Return the releases whose ``server_args=`` line in the log has exactly these fields."""
     wanted = frozenset(field_names)
-    return [version for version in _releases() if frozenset(Release(version).banner_fields) == wanted]
+    return [version for version in releases() if frozenset(Release(version).banner_fields) == wanted]
 
 
 def flag_history(option: str) -> list[Interval]:
     """Return the runs of releases whose parser has ``option`` (also ``--no-x``), oldest first."""
-    positions, versions = _positions(), releases()
+    positions, versions = data.positions(), releases()
     present: set[int] = set()
-    for row in _flags():
+    for row in data.flags():
         if option in row.flag.options or option in row.flag.negations:
             end = len(versions) if row.before is None else positions[row.before]
             present.update(range(positions[row.since], end))
     found: list[Interval] = []
-    for index in sorted(present):
-        if index - 1 not in present:
-            end = index
-            while end in present:
-                end += 1
-            found.append(Interval(versions[index], versions[end] if end < len(versions) else None))
+    for start in sorted(index for index in present if index - 1 not in present):
+        end = next(index for index in range(start, len(versions) + 1) if index not in present)
+        found.append(Interval(since=versions[start], before=versions[end] if end < len(versions) else None))
     return found

@@ -19,6 +19,7 @@ Action = Literal[
     "deprecated_const",
     "deprecated_alias",
 ]
+_TAKE_NONE = ("store_true", "boolean", "deprecated", "deprecated_true")
 ValueType = Literal[
     "str",
     "int",
@@ -72,7 +73,7 @@ class Flag(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def takes_value(self) -> bool:
         """Whether a value follows the flag."""
-        return self.nargs != 0 and self.action in ("store", "lora_paths", "deprecated_alias", "deprecated_const")
+        return self.nargs != 0 and self.action not in _TAKE_NONE
 
     @property
     def deprecated(self) -> bool:

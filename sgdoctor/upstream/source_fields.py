@@ -1,7 +1,7 @@
 """Reads the fields of ServerArgs out of an unpacked or installed SGLang, from its source text alone.
 
-Up to 0.5.19 they stand in the class itself, a dataclass; from 0.5.14 on their annotations carry what the command
-line needs. From 0.5.20 on they stand in the ``_NS_PATH`` structs of arg_groups/fields/ that ``_INPUT_NAMESPACES``
+Up to 0.5.19 they stand in the class itself, a dataclass; from 0.5.14 on their annotations carry what the
+command line needs. From 0.5.20 on they stand in the structs of arg_groups/fields/ that ``_INPUT_NAMESPACES``
 in server_args.py lists.
 """
 

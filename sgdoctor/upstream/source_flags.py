@@ -1,7 +1,7 @@
 """Reads the server's flags out of an unpacked or installed SGLang, from its source text alone.
 
-Up to 0.5.13 ``ServerArgs.add_cli_args`` registers every flag; from 0.5.14 on annotated fields do, and add_cli_args
-those with choices computed at run time and the deprecated ones.
+Up to 0.5.13 ``ServerArgs.add_cli_args`` registers every flag; from 0.5.14 on annotated fields do, and
+add_cli_args those with choices computed at run time and the deprecated ones.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _registered(source: ServerArgsSource, defaults: dict[str, Any]) -> list[Flag
 
 
 def _default(source: ServerArgsSource, node: ast.expr, value: Any, defaults: dict[str, Any]) -> Any:
-    """Return the field's default for ``ServerArgs.port`` and ``_declared_default("port")``, else ``value``."""
+    """Return the field's default for ``ServerArgs.x`` and ``_declared_default("x")``, else ``value``."""
     text = ast.unparse(node)
     if text.startswith("ServerArgs."):
         return defaults.get(text.removeprefix("ServerArgs."), Unresolved(text))
@@ -145,7 +145,10 @@ def _default(source: ServerArgsSource, node: ast.expr, value: Any, defaults: dic
 
 
 def _renamed_destinations(source: ServerArgsSource) -> dict[str, str]:
-    """Return argparse's name -> field: ``args.tp_size = args.tensor_parallel_size`` in from_cli_args (-0.5.13)."""
+    """Return argparse's name -> field.
+
+    ``args.tp_size = args.tensor_parallel_size`` stands in from_cli_args up to 0.5.13.
+    """
     renamed = {}
     for statement in source.method("from_cli_args").body:
         if isinstance(statement, ast.Assign):
