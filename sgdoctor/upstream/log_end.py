@@ -14,7 +14,10 @@ _LONGEST = 1000
 
 _TRACEBACK = "Traceback (most recent call last):"
 # run_scheduler_process, run_detokenizer_process, ...: the process ends and sends SIGQUIT to its parent
-_ENDS_A_PROCESS = re.compile(r"\b\w+ hit an exception: Traceback \(most recent call last\):")
+# _execute_server_warmup in http_server.py: the server kills itself and all its processes
+_ENDS_A_PROCESS = re.compile(
+    r"(?:\b\w+ hit an exception|Initialization failed\. warmup error): Traceback \(most recent call last\):"
+)
 # What Python, uvicorn and asyncio print in the line before of exceptions that end a request or a thread
 _HANDLED = re.compile(
     r"Exception in ASGI application|Exception ignored in|Exception in thread"

@@ -41,6 +41,17 @@ def test_a_scheduler_that_raises_ends_the_server() -> None:
     assert (died.line, died.early, died.stopped) == (4, False, False)
 
 
+def test_a_warm_up_request_that_fails_ends_the_server() -> None:
+    died = end(
+        "| Initialization failed. warmup error: Traceback (most recent call last):",
+        '  File "/x/sglang/srt/entrypoints/http_server.py", line 1979, in _execute_server_warmup',
+        '    assert res.status_code == 200, f"{res.text}"',
+        "AssertionError: Internal Server Error",
+    )
+    assert died.died
+    assert died.fatal == "AssertionError: Internal Server Error"
+
+
 def test_the_first_rank_s_exception_is_the_cause() -> None:
     died = end(
         *IN_SCHEDULER,
