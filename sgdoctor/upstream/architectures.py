@@ -131,7 +131,8 @@ _STATE_LAYERS = frozenset({"mamba", "linear_attention", "conv"})
 
 def is_hybrid(config: Mapping[str, Any], text: Mapping[str, Any]) -> bool:
     """Whether some layers keep a state, by the model type or by the list of layer types."""
-    if {config.get("model_type"), text.get("model_type")} & _HYBRID_TYPES:
+    types = [part.get("model_type") for part in (config, text)]
+    if any(isinstance(each, str) and each in _HYBRID_TYPES for each in types):
         return True
     layers = text.get("layer_types")
     return isinstance(layers, list) and any(

@@ -60,16 +60,11 @@ def _pins(facts: Facts) -> None:
             facts.set_unknown(name, "no SGLang release to go by", ["sglang.version"])
         return
     pins: dict[str, str | None] = {name: release.pins.get(package) for name, package in _PINS.items()}
-    pins["pin.triton"] = _exact(release.triton_pin)
+    pins["pin.triton"] = release.triton_pin
     pins["pin.kernel"] = release.kernel_pin
     pins["pin.kernel_minimum"] = release.kernel_minimum
     for name, value in pins.items():
         facts.derive(name, value, ["sglang.version"])
-
-
-def _exact(specifier: str) -> str | None:
-    """Return the version that ``==3.6.0`` asks for, None for a specifier that allows several."""
-    return specifier.removeprefix("==") if re.fullmatch(r"(==)?\d[\w.+]*", specifier) else None
 
 
 def _gpus(facts: Facts) -> None:
@@ -134,7 +129,7 @@ def _quantization(facts: Facts) -> None:
             return
         requested = None
     if requested is not None:
-        stored = expert_weights.Stored(value) if checkpoint_known else expert_weights.Stored()
+        stored = expert_weights.Stored(value, facts.value("model.expert_weights"))
         try:
             method = expert_weights.in_use(str(requested), stored).method
         except Open as undecided:

@@ -37,7 +37,7 @@ class KnownGpu(msgspec.Struct, frozen=True):
 
     name: str
     capability: str | None  # null off NVIDIA
-    memory_mib: int | None  # null: shares the host's memory
+    memory_mib: int | None  # null: not known, or shared with the host
 
     @property
     def vendor(self) -> str:
@@ -79,7 +79,7 @@ GPUS = (
     KnownGpu("NVIDIA B200", "10.0", 183359),
     KnownGpu("NVIDIA GB200", "10.0", 189471),
     KnownGpu("NVIDIA B300 SXM6 AC", "10.3", 275040),
-    KnownGpu("NVIDIA GB300", "10.3", 284208),
+    KnownGpu("NVIDIA GB300", "10.3", None),
     KnownGpu("NVIDIA GB10", "12.1", None),
     KnownGpu("NVIDIA GeForce RTX 5090", "12.0", 32607),
     KnownGpu("NVIDIA RTX PRO 6000 Blackwell Server Edition", "12.0", 97887),

@@ -193,9 +193,9 @@ class _Experts:
         if vendor is not None:
             self._note("gpu.vendor")
         if capability is None:
-            return vendor or "unknown", None
+            return vendor or "", None
         self._note("gpu.compute_capability")
-        return vendor or "unknown", Version(capability)
+        return vendor or "", Version(capability)
 
     # --- the steps -------------------------------------------------------------------------------------
 
@@ -280,7 +280,9 @@ class _Experts:
 
     def places(self) -> dict[str, Any]:
         """Return the folder that is searched, and what the packaged one alone would give."""
-        values = {"moe.config_root": self._listing().root}
+        root, used = moe_places.root(self.facts, self._release())
+        self._note(*used)
+        values = {"moe.config_root": root}
         if self.facts.known("triton.version") and self.facts.known(FILES[0]):
             values["moe.bundled_source"] = self._bundled()
         return values

@@ -14,6 +14,22 @@ _VARIABLE = f"env.{CONFIG_DIR_VARIABLE}"
 _CONFIG_FILES = "E=*.json"
 
 
+def root(facts: Facts, release: Release) -> tuple[str, list[str]]:
+    """Return the path of the folder that the server searches, and the facts that say so."""
+    value = facts.value(_VARIABLE)
+    if value is None:
+        found, used = packaged(facts, release)
+        return found.root, used
+    return str(_replacing(value) / "configs"), [_VARIABLE]
+
+
+def _replacing(value: str) -> Path:
+    folder = Path(value)
+    if not folder.is_absolute():
+        raise Open(f"{CONFIG_DIR_VARIABLE}={value} is relative to the server's working directory")
+    return folder
+
+
 def listing(facts: Facts, release: Release) -> tuple[Listing, list[str]]:
     """Return the folder that the server searches, and the facts that say so.
 
@@ -22,10 +38,7 @@ def listing(facts: Facts, release: Release) -> tuple[Listing, list[str]]:
     value = facts.value(_VARIABLE)
     if value is None:
         return packaged(facts, release)
-    folder = Path(value)
-    if not value or not folder.is_absolute():
-        raise Open(f"{CONFIG_DIR_VARIABLE}={value} is relative to the server's working directory")
-    used = [_VARIABLE]
+    folder, used = _replacing(value), [_VARIABLE]
     if not folder.exists():
         if not _here(facts):
             raise Open(f"{folder} ({CONFIG_DIR_VARIABLE}) is not on this machine")

@@ -51,8 +51,10 @@ def runner(model: Model, request: Request) -> str:
 
     Raises Open, with the reason, where the source does not settle it.
     """
+    if not request.vendor:
+        raise Open("which GPU serves the experts is not known", ("gpu.compute_capability",))
     if request.vendor != "nvidia" or request.capability is None:
-        raise Open("which runner serves the experts was verified on NVIDIA GPUs only", ("gpu.vendor",))
+        raise Open("which runner serves the experts was verified on NVIDIA GPUs only")
     if model.architecture not in ARCHITECTURES:
         raise Open(f"which runner SGLang takes for {model.architecture} is not known to sgdoctor")
     if model.weights == "mixed":

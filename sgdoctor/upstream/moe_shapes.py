@@ -127,17 +127,20 @@ def fused_shared_experts(experts: Experts, model: Model, layout: Layout) -> int:
     """
     if experts.fusion == "none" or layout.fusion_disabled:
         return 0
-    if layout.vendor != "nvidia" or layout.capability is None:
+    if not layout.vendor:
         raise Open(
-            "whether SGLang fuses the shared experts was verified on NVIDIA GPUs only", ("gpu.vendor",)
+            "whether the GPU lets SGLang fuse the shared experts is not known", ("gpu.compute_capability",)
         )
+    if layout.vendor != "nvidia" or layout.capability is None:
+        raise Open("whether SGLang fuses the shared experts was verified on NVIDIA GPUs only")
     # What all rules but Qwen3-Next's share: SM80 or newer, no expert parallelism.
     alone = layout.capability >= Version("8.0") and layout.ep == 1
     if experts.fusion == "deepseek":
         return _deepseek(model, layout, alone=alone)
     if experts.fusion == "qwen3_next":
         return _qwen3_next(model, layout)
-    if experts.fusion == "glm4" and model.quantization == "w4afp8":
+    since_w4afp8 = layout.release >= Version("0.5.10")
+    if experts.fusion == "glm4" and model.quantization == "w4afp8" and since_w4afp8:
         return 0
     if experts.fusion == "glm4_lite" and model.shared != 1:
         return 0

@@ -1,7 +1,7 @@
 """Answers for SGLang's own fused-MoE config lookup: the real source of one release, run in this process.
 
-Started as a child with the path of a release's fused_moe_triton_config.py. torch, triton and the rest of sglang
-are stand-ins that hold what the lookup asks them for. One JSON request a line, one JSON answer a line.
+Started as a child with the path of a release's fused_moe_triton_config.py. torch, triton and the rest of
+sglang are stand-ins that hold what the lookup asks them for. One JSON request a line, one JSON answer a line.
 """
 
 from __future__ import annotations

@@ -61,12 +61,12 @@ def test_from_0_5_12_on_every_folder_is_tried_newest_first():
 
 
 def test_the_folder_named_by_the_variable_lacks_configs():
-    listing = Listing("/tmp/nonexistent/configs", None)
+    listing = Listing("/nowhere/configs", None)
     old = moe_config.look_up(Version("0.5.11"), "3.6.0", H200, QWEN, listing)
     assert (old.up.source, old.down.source, old.error) == ("default", "default", None)
     new = moe_config.look_up(Version("0.5.12"), "3.6.0", H200, QWEN, listing)
     assert new.up.source == "error"
-    assert new.error == "FileNotFoundError: [Errno 2] No such file or directory: '/tmp/nonexistent/configs'"
+    assert new.error == "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/configs'"
 
 
 def test_an_odd_entry_kills_the_lookup_of_the_down_file_even_when_the_up_file_is_there():
@@ -187,7 +187,7 @@ shapes = st.builds(
 
 @st.composite
 def config_folders(draw, shape: Shape, device: str) -> dict[str, dict[str, str] | None] | None:
-    """Folders with the file that is looked for, its down twin, neither or both; files where folders belong."""
+    """Draw folders with the file that is looked for, its down twin, neither or both."""
     if draw(st.integers(0, 9)) == 0:
         return None
     up, down = (moe_config.file_name(device, shape, down=is_down) for is_down in (False, True))
@@ -261,7 +261,7 @@ def test_sglang_itself_agrees(real, tmp_path_factory, data):
 
 
 def assert_same_tables(release, shape, found, tokens, answer):
-    """The entries that SGLang hands to the kernels are those of the files that the lookup named."""
+    """Check that SGLang hands the entries of the files that the lookup named to the kernels."""
     up = moe_files.read(Path(found.up.path)) if found.up.path else {}
     down = moe_files.read(Path(found.down.path)) if found.down.source in ("exact", "fallback") else {}
     if found.down.source == "up" and release >= Version("0.5.16"):
@@ -285,15 +285,15 @@ def assert_same_tables(release, shape, found, tokens, answer):
 
 
 def assert_same_files(release, found, lines):
-    """The paths and verdicts of SGLang's own log lines are those that the lookup predicts."""
+    """Check the paths and verdicts of SGLang's own log lines."""
     text = "\n".join(lines)
     own = moe_config.folder_of(found.directories[0])
     for projection in (found.up, found.down):
         if projection.source == "exact":
             assert f"Using MoE kernel config from {projection.path}." in text
         elif projection.source == "fallback":
-            sentence = f"Fallback to triton version {projection.triton} and use MoE kernel config from {projection.path}."
-            assert sentence in text
+            assert f"Fallback to triton version {projection.triton} and use" in text
+            assert f"MoE kernel config from {projection.path}." in text
         else:
             assert f"/configs/{own}/{projection.file}" in text
     missing = "reusing the tuned up-projection" if release >= Version("0.5.16") else "with down_moe=False."
@@ -395,6 +395,7 @@ def test_any_bytes_are_a_table_or_a_broken_file(tmp_path_factory, content):
     file = tmp_path_factory.mktemp("any") / "config.json"
     file.write_bytes(content)
     try:
-        assert isinstance(moe_files.read(file), dict)
-    except moe_files.BrokenFile as broken:
-        assert "config.json" in str(broken)
+        table = moe_files.read(file)
+    except moe_files.BrokenFile:
+        return
+    assert all(isinstance(key, int) for key in table)
