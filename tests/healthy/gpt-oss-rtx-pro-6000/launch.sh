@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+python3 -m sglang.launch_server \
+  --model-path openai/gpt-oss-20b \
+  --host 127.0.0.1
