@@ -2,9 +2,9 @@
 
     python bench/start_up.py
 
-Runs, interleaved: a bare interpreter, ``sgdoctor --version``, ``--help`` and a whole ``check`` on the four inputs of
-the first deployment. Prints the median CPU time (user and system, children included) of each and its ratio to the
-bare interpreter. Wall-clock time is not measured: it says more about the machine than about the program.
+Runs, interleaved: a bare interpreter, ``sgdoctor --version``, ``--help`` and a whole ``check`` on the four
+inputs of the first deployment. Prints the median CPU time (user and system, children included) of each and
+its ratio to the bare interpreter. Wall-clock time is not measured: it says more about the machine.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ def check(**sources: Any) -> Report:
     """Examine a deployment as `sgdoctor check` does and return the report.
 
     ``sources`` are the fields of :class:`sgdoctor.sources.Sources` (``launch="run.sh"``,
-    ``logs=("server.log",)``); with none, this machine is looked at. Raises UsageError and Undecided of :mod:`sgdoctor.errors`. See
-    :func:`sgdoctor.examine.check` for selecting rules and adding rule packs.
+    ``logs=("server.log",)``); with none, this machine is looked at. Raises UsageError and Undecided of
+    :mod:`sgdoctor.errors`. See :func:`sgdoctor.examine.check` for selecting rules and adding rule packs.
     """
     from sgdoctor import examine
     from sgdoctor.sources import Sources

@@ -83,7 +83,7 @@ def facts_from_case(case: Mapping[str, Any], patterns: Mapping[str, str]) -> Fac
     """Return the facts of a rule's test case that is given as raw input.
 
     ``log``, ``launch`` and ``metrics`` are texts; ``server_info``, ``model`` and ``environment`` mappings, as
-    in the JSON files; ``assume`` and ``gpu`` as on the command line. ``files`` maps relative paths to contents
+    in the JSON files; ``assume`` and ``gpu`` as on the command line. ``files`` maps paths to the contents
     of a folder that ``@files@`` in the launch text and ``python`` name. This machine is not looked at.
     """
     with tempfile.TemporaryDirectory(prefix="sgdoctor-case-") as folder:

@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from sgdoctor import snapshot, what_if
+from sgdoctor import samples, snapshot, what_if
 from sgdoctor.errors import Undecided, UsageError
-from sgdoctor.facts import Facts, Known, Provenance
+from sgdoctor.facts import Facts, Known
 from sgdoctor.report.model import Looked, State
 from sgdoctor.settle import settle
 from sgdoctor.sources import Sources
 
 if TYPE_CHECKING:
     from sgdoctor.collect.launch import LaunchCommand
-    from sgdoctor.collect.processes import RunningServer
     from sgdoctor.collect.python_env import PythonEnvironment
 
 SERVER_SECONDS = 5.0
-_SAMPLES = Path(__file__).parent / "data" / "samples"
 INSTALLATION = "this installation"
 
 Progress = Callable[[str], None]
@@ -75,7 +73,9 @@ def gather(sources: Sources, patterns: Mapping[str, str], progress: Progress | N
     """
     say = progress or (lambda _what: None)
     if not sources.named():
-        return local(patterns, say)
+        from sgdoctor import here
+
+        return here.local(patterns, say)
     return named(sources, patterns, say)
 
 
@@ -84,7 +84,7 @@ def named(
 ) -> list[Gathered]:
     """Collect what the named sources say; ``here``: a launch command may be meant for this machine."""
     if sources.sample:
-        sources = sample(sources)
+        sources = samples.sources(sources)
     if sources.snapshot:
         gathered = [Gathered(snapshot.load(Path(sources.snapshot)))]
         gathered[0].looked.append(Looked("snapshot", sources.snapshot))
@@ -92,12 +92,14 @@ def named(
         commands = _commands(sources)
         live = _read_live(sources, patterns, say)
         commands = _pair(commands, live, sources)
-        gathered = [_join(live, command, alone=len(commands) == 1) for command in commands or [None]]
+        wanted: list[LaunchCommand | None] = [*commands] or [None]
+        gathered = [_join(live, command, alone=len(wanted) == 1) for command in wanted]
     for each in gathered:
         _read_rest(each, sources, say, here=here)
         _finish(each, sources)
         if sources.sample:
-            _shorten(each, f"{_SAMPLES / str(sources.sample)}/")
+            samples.shorten(each.facts, sources.sample)
+            each.looked = [msgspec.structs.replace(one, place=Path(one.place).name) for one in each.looked]
     return gathered
 
 
@@ -120,7 +122,7 @@ def _read_live(sources: Sources, patterns: Mapping[str, str], say: Progress) -> 
         say(f"asking {url}")
         reading = live.look("http", url, lambda: server.read_server(facts, url, key, SERVER_SECONDS))
         if reading is not None:
-            _judge_server(live, reading.usable, reading.problems)
+            judge_server(live, reading.usable, reading.problems)
             _launched(live, reading.command)
     if sources.server_info:
         from sgdoctor.collect import server_info
@@ -142,7 +144,8 @@ def _read_live(sources: Sources, patterns: Mapping[str, str], say: Progress) -> 
     return live
 
 
-def _judge_server(live: Gathered, usable: bool, problems: tuple[str, ...]) -> None:  # noqa: FBT001
+def judge_server(live: Gathered, usable: bool, problems: tuple[str, ...]) -> None:  # noqa: FBT001
+    """Correct how far a server was understood, now that its answers are known."""
     state: State = "nothing" if not usable else "partly" if problems else "understood"
     last = live.looked[-1]
     live.looked[-1] = msgspec.structs.replace(last, state=state, said="; ".join(problems))
@@ -201,13 +204,14 @@ def _read_rest(each: Gathered, sources: Sources, say: Progress, *, here: bool) -
         file = Path(sources.environment)
         each.look("environment", str(file), lambda: environment.read_environment_file(facts, file))
     elif sources.python:
-        _read_python(each, _locate(sources.python), say, deep=sources.deep)
+        read_python(each, _locate(sources.python), say, deep=sources.deep)
     elif here and (sources.launch or sources.command) and not _in_container(each):
-        _read_this_machine(each, say, deep=sources.deep)
-    _read_model(each, sources)
+        read_this_machine(each, say, deep=sources.deep)
+    read_model(each, sources)
 
 
-def _read_model(each: Gathered, sources: Sources) -> None:
+def read_model(each: Gathered, sources: Sources) -> None:
+    """Read the config.json that was named, or that of the launch command's model where it is here."""
     from sgdoctor.collect import model
 
     facts = each.facts
@@ -255,7 +259,7 @@ def _locate(target: str) -> PythonEnvironment:
     return python_env.locate(target)
 
 
-def _read_python(each: Gathered, found: PythonEnvironment, say: Progress, *, deep: bool) -> None:
+def read_python(each: Gathered, found: PythonEnvironment, say: Progress, *, deep: bool) -> None:
     """Read the packages of an environment, and try the import where that was asked for."""
     from sgdoctor.collect import packages
 
@@ -266,7 +270,7 @@ def _read_python(each: Gathered, found: PythonEnvironment, say: Progress, *, dee
         packages.try_import(each.facts, found)
 
 
-def _read_this_machine(each: Gathered, say: Progress, *, deep: bool) -> bool:
+def read_this_machine(each: Gathered, say: Progress, *, deep: bool) -> bool:
     """Read this machine for a command that will run here: only where SGLang is installed."""
     from sgdoctor.collect import gpus, host, python_env
 
@@ -278,7 +282,7 @@ def _read_this_machine(each: Gathered, say: Progress, *, deep: bool) -> bool:
             "with --environment FILE"
         )
         return False
-    _read_python(each, found, say, deep=deep)
+    read_python(each, found, say, deep=deep)
     visible = each.facts.value("env.CUDA_VISIBLE_DEVICES") or os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus.read_gpus(each.facts, visible=visible)
     host.read_host(each.facts, python=found.python)
@@ -291,100 +295,3 @@ def _finish(each: Gathered, sources: Sources) -> None:
         each.looked.append(Looked("assume", "--gpu" if sources.gpu else "--assume"))
     each.facts = facts
     settle(facts, each.command)
-
-
-def local(patterns: Mapping[str, str], say: Progress) -> list[Gathered]:
-    """Look at this machine: every running server, or the installation alone where none runs."""
-    from sgdoctor.collect import processes
-
-    found = processes.running_servers()
-    gathered = [_running(server, patterns, say) for server in found.servers]
-    if not gathered:
-        gathered = [_installation(say)]
-    for each in gathered:
-        each.facts.notes.extend(found.notes)
-        settle(each.facts, each.command)
-    return gathered
-
-
-def _running(running: RunningServer, patterns: Mapping[str, str], say: Progress) -> Gathered:
-    """Collect the facts of a server seen in the process list."""
-    from sgdoctor.collect import gpus, host, launch, log, packages, processes, server
-
-    each = Gathered(Facts())
-    facts = each.facts
-    if running.url:
-        url = running.url
-        say(f"asking {url}")
-        reading = each.look(
-            "http", url, lambda: server.read_server(facts, url, None, SERVER_SECONDS), named=False
-        )
-        if reading is not None:
-            _judge_server(each, reading.usable, reading.problems)
-    if running.log:
-        logs = [log.source(str(running.log))]
-        each.look("log", str(running.log), lambda: log.read_logs(facts, logs, patterns), named=False)
-    processes.read_process(facts, running)
-    try:
-        each.command = launch.parse_command(running.argv)
-        launch.collect(facts, each.command)
-    except UsageError as error:
-        facts.notes.append(str(error))
-    found = processes.environment_of(running)
-    each.python = found.place
-    each.look("packages", found.place, lambda: packages.read_packages(facts, found), named=False)
-    gpus.read_gpus(facts, visible=(running.variables or {}).get("CUDA_VISIBLE_DEVICES"))
-    host.read_host(facts, root=running.root, variables=running.variables, python=found.python)
-    _read_model(each, Sources())
-    return each
-
-
-def _installation(say: Progress) -> Gathered:
-    from sgdoctor.collect import gpus
-
-    each = Gathered(Facts())
-    if not _read_this_machine(each, say, deep=False):
-        gpus.read_gpus(each.facts)
-        raise Undecided(
-            "nothing to check: no SGLang server runs here, and neither python3 on PATH nor /sgl-workspace has "
-            "SGLang. Name a source (--launch, --log, --url, --environment; see `sgdoctor check --help`), or "
-            "see a report with `sgdoctor check --sample moe-no-config`"
-        )
-    return each
-
-
-def sample(sources: Sources) -> Sources:
-    """Return the sources of a deployment that comes with sgdoctor; other named sources go before its own.
-
-    Raises UsageError naming the samples there are.
-    """
-    folder = _SAMPLES / str(sources.sample)
-    if not folder.is_dir() or folder.parent != _SAMPLES:
-        names = ", ".join(sorted(each.name for each in _SAMPLES.iterdir() if each.is_dir()))
-        raise UsageError(f"--sample {sources.sample}: no such sample; there is: {names}")
-    own = {
-        "logs": (str(folder / "server.log"),),
-        "launch": str(folder / "launch.sh"),
-        "server_info": str(folder / "server_info.json"),
-        "model": str(folder / "config.json"),
-        "environment": str(folder / "environment.json"),
-    }
-    given = {name: getattr(sources, name) or value for name, value in own.items()}
-    return msgspec.structs.replace(sources, **given)
-
-
-def _shorten(each: Gathered, folder: str) -> None:
-    """Name a sample's files without the folder that they were installed in."""
-    facts = each.facts
-    for name, fact in facts.items():
-        if isinstance(fact, Known):
-            places = tuple(Provenance(p.source, p.place.replace(folder, "")) for p in fact.provenance)
-            facts.put(name, msgspec.structs.replace(fact, provenance=places))
-    facts.matches = {
-        code: msgspec.structs.replace(match, place=match.place.replace(folder, ""))
-        for code, match in facts.matches.items()
-    }
-    facts.notes = [note.replace(folder, "") for note in facts.notes]
-    each.looked = [
-        msgspec.structs.replace(look, place=look.place.replace(folder, "")) for look in each.looked
-    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -76,15 +76,15 @@ class Vocabulary:
         return _checked(name, spec.type, value)
 
 
-def _checked(name: str, kind: FactType, given: Any) -> Any:
-    value: Any = given
+def _checked(name: str, kind: FactType, value: Any) -> Any:
     if kind in ("strings", "ints", "records"):
         if not isinstance(value, list | tuple):
             raise FactTypeError(f"{name} is a list, not {type(value).__name__}")
         return list(value)
-    if isinstance(value, bool) is not (kind == "bool") or not isinstance(value, _PYTHON_TYPES[kind]):
+    wrong = isinstance(value, bool) is not (kind == "bool")
+    if wrong or not isinstance(value, _PYTHON_TYPES[kind]):
         raise FactTypeError(f"{name} is of type {kind}, not {type(value).__name__}")
-    return float(value) if kind == "float" else value
+    return float(cast("float", value)) if kind == "float" else value
 
 
 def rules_root() -> Path:

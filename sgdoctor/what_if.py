@@ -16,8 +16,10 @@ _OBSERVED = frozenset({"log", "server_info", "http", "metrics", "process"})
 # What a server said about itself that an operator had asked of it, whatever the machine.
 _ASKED = frozenset(
     f"arg.{name}"
-    for name in "model_path served_model_name host port api_key admin_api_key tp_size pp_size dp_size ep_size "
-    "nnodes dtype quantization context_length trust_remote_code load_format log_level".split()
+    for name in (
+        "model_path served_model_name host port api_key admin_api_key tp_size pp_size dp_size ep_size nnodes "
+        "dtype quantization context_length trust_remote_code load_format log_level"
+    ).split()
 )
 _KEPT_FAMILIES = ("asked.", "launch.", "model.", "package.", "packages.", "env.")
 _KEPT = frozenset({"sglang.version", "torch.version", "triton.version", "sglang.path"}) | _ASKED

@@ -2,7 +2,7 @@
 
 Each folder of ``captures`` and ``scenarios`` has an ``expect.yaml`` with one or more reports: the sources,
 the codes that must appear (all others are forbidden) and texts that must be in the terminal report. The
-reports themselves lie beside it; ``make goldens`` writes them anew, and the difference is for a person to read.
+reports themselves lie beside it; ``make goldens`` writes them anew, and a person reads the difference.
 """
 
 from __future__ import annotations
