@@ -10,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 from sgdoctor.facts import Facts
 from sgdoctor.upstream import architectures, catalogue, expert_weights, known_gpus, moe_facts
 from sgdoctor.upstream.asked_view import Open, View
+from sgdoctor.upstream.moe_places import OnHost
 
 _UNTAGGED = re.compile(r"g[0-9a-f]{7,}")
 
@@ -28,10 +29,14 @@ def machine(facts: Facts) -> None:
     _gpus(facts)
 
 
-def derive(facts: Facts) -> None:
-    """Derive what the model and the flags in effect say: model.* and moe.*."""
+def derive(facts: Facts, on_host: OnHost | None = None) -> None:
+    """Derive what the model and the flags in effect say: model.* and moe.*.
+
+    ``on_host`` maps a path inside the server's container to one of this machine, None when it is not mounted;
+    leave it out for a server without a container.
+    """
     _model(facts)
-    moe_facts.derive(facts)
+    moe_facts.derive(facts, on_host)
 
 
 def _release(facts: Facts) -> None:
@@ -106,8 +111,9 @@ def _model(facts: Facts) -> None:
         if isinstance(path, str):
             facts.derive("model.path", path, [name])
     architecture = facts.value("model.architecture")
-    if architecture in architectures.ALWAYS_MOE:
-        facts.derive("model.is_moe", True, ["model.architecture"])
+    if architecture in architectures.ALWAYS_MOE or architecture in architectures.DENSE:
+        moe = architecture in architectures.ALWAYS_MOE
+        facts.derive("model.is_moe", moe, ["model.architecture"])
     elif facts.known("moe.up.expected_file"):
         facts.derive("model.is_moe", True, ["moe.up.expected_file"])
     _quantization(facts)

@@ -23,6 +23,7 @@ from sgdoctor.upstream.asked_view import Open, View
 from sgdoctor.upstream.catalogue import Release
 from sgdoctor.upstream.expert_weights import Stored
 from sgdoctor.upstream.moe_config import Listing, Lookup
+from sgdoctor.upstream.moe_places import OnHost
 
 SHAPE = (
     "moe.local_experts",
@@ -50,15 +51,15 @@ _PLACES = ("moe.config_root", "moe.bundled_source")
 _OWN_WAYS = ("kt_weight_path", "elastic_ep_backend", "enable_paged_experts", "enable_expert_pack")
 
 
-def derive(facts: Facts) -> None:
-    """Derive every moe.* that no source told; what cannot be told says why."""
+def derive(facts: Facts, on_host: OnHost | None = None) -> None:
+    """Derive every moe.* that no source told; what cannot be told says why (``on_host``: as in derive)."""
     moe_places.misplaced(facts)
     if facts.value("model.is_moe") is False:
         facts.derive("moe.config_matters", False, ["model.is_moe"])
         for name in ("moe.runner", *SHAPE, *FILES, *LOOKUP, *CONTENT, *_PLACES):
             facts.set_unknown(name, "the model has no routed experts")
         return
-    experts = _Experts(facts)
+    experts = _Experts(facts, on_host)
     experts.settle(SHAPE, experts.shape)
     experts.settle(("moe.runner",), experts.runner)
     experts.settle(("moe.config_matters",), experts.matters)
@@ -71,8 +72,9 @@ def derive(facts: Facts) -> None:
 class _Experts:
     """The experts of one deployment, derived step by step; a step notes the facts it used."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, on_host: OnHost | None) -> None:
         self.facts = facts
+        self.on_host = on_host
         self.inputs: list[str] = []
 
     def settle(self, names: Iterable[str], step: Callable[[], dict[str, Any]]) -> None:
@@ -274,7 +276,7 @@ class _Experts:
         return expert_weights.in_use(requested, self._checkpoint()).weights in ("fp8_channel", "int8_channel")
 
     def _listing(self) -> Listing:
-        listing, used = moe_places.listing(self.facts, self._release())
+        listing, used = moe_places.listing(self.facts, self._release(), self.on_host)
         self._note(*used)
         return listing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from sgdoctor.facts import Facts
@@ -9,6 +10,8 @@ from sgdoctor.upstream import catalogue
 from sgdoctor.upstream.asked_view import Open
 from sgdoctor.upstream.catalogue import Release
 from sgdoctor.upstream.moe_config import CONFIG_DIR_VARIABLE, Listing
+
+OnHost = Callable[[str], str | None]
 
 _VARIABLE = f"env.{CONFIG_DIR_VARIABLE}"
 _CONFIG_FILES = "E=*.json"
@@ -30,17 +33,22 @@ def _replacing(value: str) -> Path:
     return folder
 
 
-def listing(facts: Facts, release: Release) -> tuple[Listing, list[str]]:
+def listing(facts: Facts, release: Release, on_host: OnHost | None) -> tuple[Listing, list[str]]:
     """Return the folder that the server searches, and the facts that say so.
 
-    Raises Open when that is a folder of another machine.
+    Raises Open when that is a folder of another machine, or inside a container.
     """
     value = facts.value(_VARIABLE)
     if value is None:
         return packaged(facts, release)
     folder, used = _replacing(value), [_VARIABLE]
+    if on_host is not None:
+        mounted = on_host(value)
+        if mounted is None:
+            raise Open(f"{folder} ({CONFIG_DIR_VARIABLE}) is a folder inside the container")
+        folder = Path(mounted)
     if not folder.exists():
-        if not _here(facts):
+        if on_host is not None or not _here(facts):
             raise Open(f"{folder} ({CONFIG_DIR_VARIABLE}) is not on this machine")
         used.append("sglang.path")
     return _read(folder / "configs"), used

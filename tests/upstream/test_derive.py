@@ -127,6 +127,31 @@ def test_a_config_folder_here_that_lacks_configs_ends_the_server(capture, tmp_pa
     assert facts.value("moe.bundled_source") == "default"
 
 
+def test_a_folder_inside_a_container_is_read_where_it_is_mounted_from(tmp_path):
+    facts = Facts()
+    read_model(facts, CAPTURES / "models" / "moe-e256-n256")
+    for name, value in {
+        "sglang.version": "0.5.12",
+        "triton.version": "3.6.0",
+        "gpu.name": "NVIDIA H200",
+        "gpu.compute_capability": "9.0",
+        "gpu.vendor": "nvidia",
+        "launch.flags_known": True,
+        "env.SGLANG_MOE_CONFIG_DIR": "/configs",
+    }.items():
+        facts.set(name, value, source="launch", place="launch.sh:1")
+    inside = Facts()
+    for name, fact in facts.items():
+        inside.put(name, fact)
+    folder = tmp_path / "configs" / "triton_3_6_0"
+    folder.mkdir(parents=True)
+    (folder / "E=256,N=256,device_name=NVIDIA_H200.json").write_text(json.dumps({"1": tile(16)}))
+    derive.derive(facts, lambda path: path.replace("/configs", str(tmp_path)))
+    assert values(facts, "moe.up.source", "moe.config_root") == ["exact", "/configs/configs"]
+    derive.derive(inside, lambda _path: None)
+    assert "inside the container" in inside.get("moe.up.source").reason
+
+
 def tile(block_m: int, block_k: int = 64) -> dict[str, int]:
     return {"BLOCK_SIZE_M": block_m, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": block_k, "GROUP_SIZE_M": 1}
 
