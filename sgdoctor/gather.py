@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sgdoctor.collect.python_env import PythonEnvironment
 
 SERVER_SECONDS = 5.0
+IMAGE_SOURCES = Path("/sgl-workspace/sglang/python")  # where SGLang's own images have it
 INSTALLATION = "this installation"
 
 Progress = Callable[[str], None]
@@ -276,6 +277,8 @@ def read_this_machine(each: Gathered, say: Progress, *, deep: bool) -> bool:
 
     python = python_env.default_python(os.environ, sys.prefix)
     found = python_env.locate(python) if python else None
+    if (found is None or not python_env.has_sglang(found)) and IMAGE_SOURCES.is_dir():
+        found = python_env.locate(str(IMAGE_SOURCES))
     if found is None or not python_env.has_sglang(found):
         each.facts.notes.append(
             "SGLang is not installed here, so this machine was not looked at: describe the one that is meant "

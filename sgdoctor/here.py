@@ -62,14 +62,11 @@ def _running(running: RunningServer, patterns: Mapping[str, str], say: Progress)
 
 
 def _installation(say: Progress) -> Gathered:
-    from sgdoctor.collect import gpus
-
     each = Gathered(Facts())
     if not read_this_machine(each, say, deep=False):
-        gpus.read_gpus(each.facts)
         raise Undecided(
             "nothing to check: no SGLang server runs here, and neither python3 on PATH nor /sgl-workspace "
-            "has SGLang. Name a source (--launch, --log, --url, --environment; see `sgdoctor check --help`), or "
-            "see a report with `sgdoctor check --sample moe-no-config`"
+            "has SGLang. Name a source (--launch, --log, --url, --environment; see `sgdoctor check "
+            "--help`), or see a report with `sgdoctor check --sample moe-no-config`"
         )
     return each
