@@ -91,7 +91,12 @@ def _memory(facts: Facts, reading: Reading) -> None:
     if run.capacities:
         seen = min(run.capacities.values(), key=lambda one: one.value.tokens)
         room: log_grammar.Capacity = seen.value
-        _seen(facts, "kv.tokens", room.tokens, reading, seen)
+        parts = run.banner.value.values.get("dcp_size") if run.banner else None
+        if isinstance(parts, int) and parts > 1:
+            why = f"each of {parts} context parallel ranks has room for {room.tokens} tokens of its own"
+            facts.set_unknown("kv.tokens", why)
+        else:
+            _seen(facts, "kv.tokens", room.tokens, reading, seen)
         _seen(facts, "kv.context_length", room.context_length, reading, seen)
         _seen(facts, "kv.max_running_requests", room.running_requests, reading, seen)
         if room.available_gb is not None:

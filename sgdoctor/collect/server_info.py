@@ -160,7 +160,9 @@ def _all_equal(values: list[Any]) -> bool:
 
 
 def _read_capacity(payload: dict[str, Any], states: list[dict[str, Any]], put: Callable[..., None]) -> None:
-    if _number(payload.get("max_total_num_tokens")) is not None:
+    # With decode context parallelism (0.5.15 and newer) it is what each rank holds.
+    spread = (_number(payload.get("dcp_size")) or 1) > 1
+    if _number(payload.get("max_total_num_tokens")) is not None and not spread:
         put("kv.tokens", payload["max_total_num_tokens"])
     said = [_number(state.get("effective_max_running_requests_per_dp")) for state in states]
     running = [number for number in said if number is not None]
