@@ -199,14 +199,18 @@ def _join(live: Gathered, command: LaunchCommand | None, *, alone: bool) -> Gath
 def _read_rest(each: Gathered, sources: Sources, say: Progress, *, here: bool) -> None:
     """Read the model's config and the machine: as described in a file, or this one."""
     facts = each.facts
+    if sources.inherits:
+        from sgdoctor import own
+
+        own.read(each, sources, say)
     if sources.environment:
         from sgdoctor.collect import environment
 
         file = Path(sources.environment)
         each.look("environment", str(file), lambda: environment.read_environment_file(facts, file))
-    elif sources.python:
+    elif sources.python and not sources.inherits:
         read_python(each, _locate(sources.python), say, deep=sources.deep)
-    elif here and (sources.launch or sources.command) and not _in_container(each):
+    elif here and not sources.inherits and (sources.launch or sources.command) and not _in_container(each):
         read_this_machine(each, say, deep=sources.deep)
     read_model(each, sources)
 

@@ -23,6 +23,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     sample: str | None = None
     snapshot: str | None = None
     deep: bool = False
+    inherits: bool = False  # this process becomes the command, which gets its environment and this machine
 
     def named(self) -> list[str]:
         """Return the options that name a source, as an operator writes them."""

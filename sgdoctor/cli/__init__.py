@@ -15,6 +15,10 @@ def main(arguments: list[str] | None = None) -> int:
 
         emit(f"sgdoctor {sgdoctor.__version__}\n")
         return 0
+    if given[:1] == ["gate"]:
+        from sgdoctor.gate import main as gate
+
+        return gate(given[1:])
     try:
         from sgdoctor.cli.group import run
 

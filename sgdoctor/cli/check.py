@@ -67,8 +67,8 @@ def command(**options: Any) -> int:
     with Progress() as progress:
         report = check(
             sources,
-            select=_codes(options["select"]),
-            ignore=_codes(options["ignore"]),
+            select=codes(options["select"]),
+            ignore=codes(options["ignore"]),
             rules=options["rules"],
             progress=progress.say,
         )
@@ -80,7 +80,8 @@ def command(**options: Any) -> int:
     return exit_code(report, options["fail_on"], strict=options["strict"])
 
 
-def _codes(given: tuple[str, ...]) -> list[str]:
+def codes(given: tuple[str, ...]) -> list[str]:
+    """Return the codes of options that may be repeated and may hold several, with commas."""
     return [code.strip() for each in given for code in each.split(",") if code.strip()]
 
 

@@ -18,6 +18,7 @@ USAGE, UNDECIDED, INTERNAL = 2, 3, 4
 # The help of the whole must not import the parts.
 COMMANDS = {
     "check": "Say what is wrong with a deployment and what to do about it.",
+    "gate": "Check a launch command on this machine, then become it.",
     "snapshot": "Write all facts about a deployment to one file.",
     "explain": "Print a rule's page: what, why, how it is known, what to do.",
     "rules": "List rules; hold rule files to their own test cases.",
@@ -28,6 +29,7 @@ Examples:
   sgdoctor check                          this machine and its running servers
   sgdoctor check --log server.log         what a server said
   sgdoctor check --launch launch.sh       what will happen, before the launch
+  sgdoctor gate -- sglang serve ...       the same, and then the launch
   sgdoctor check --sample moe-no-config   a first look, with nothing installed
 
 Exit codes: 0 nothing found, 1 something found, 2 change the command or a file, 3 could not decide,

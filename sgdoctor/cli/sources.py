@@ -56,6 +56,18 @@ def source_options(function: Decorated) -> Decorated:
     return function
 
 
+def sources_among(*names: str) -> Callable[[Decorated], Decorated]:
+    """Give a command these of the options that name sources."""
+
+    def decorate(function: Decorated) -> Decorated:
+        for options, settings in reversed(_SOURCES):
+            if options[0] in names:
+                function = click.option(*options, **settings)(function)
+        return function
+
+    return decorate
+
+
 class SourcesCommand(click.Command):
     """A command whose arguments behind ``--`` are a launch command; there are no others."""
 
