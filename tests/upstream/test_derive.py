@@ -127,22 +127,80 @@ def test_a_config_folder_here_that_lacks_configs_ends_the_server(capture, tmp_pa
     assert facts.value("moe.bundled_source") == "default"
 
 
-def test_a_folder_inside_a_container_is_read_where_it_is_mounted_from(tmp_path):
+def known(model: Path, **more: object) -> Facts:
+    """Return the facts of a server on one H200 that was given no flags."""
     facts = Facts()
-    read_model(facts, CAPTURES / "models" / "moe-e256-n256")
-    for name, value in {
+    read_model(facts, model)
+    given = {
         "sglang.version": "0.5.12",
         "triton.version": "3.6.0",
         "gpu.name": "NVIDIA H200",
         "gpu.compute_capability": "9.0",
         "gpu.vendor": "nvidia",
         "launch.flags_known": True,
-        "env.SGLANG_MOE_CONFIG_DIR": "/configs",
-    }.items():
+    }
+    for name, value in {**given, **more}.items():
         facts.set(name, value, source="launch", place="launch.sh:1")
-    inside = Facts()
-    for name, fact in facts.items():
-        inside.put(name, fact)
+    return facts
+
+
+BF16 = CAPTURES / "models" / "moe-e256-n256"
+VARIABLE = "env.SGLANG_MOE_CONFIG_DIR"
+
+
+def test_a_missing_folder_is_missing_when_sglang_is_installed_here(tmp_path):
+    facts = known(BF16, **{VARIABLE: "/nowhere/moe", "sglang.path": str(tmp_path), "host.container": None})
+    derive.derive(facts)
+    assert values(facts, "moe.up.source", "moe.directories") == ["error", ["3.6.0"]]
+    assert facts.value("moe.lookup_error").startswith("FileNotFoundError")
+
+
+def test_a_relative_folder_depends_on_where_the_server_was_started():
+    facts = known(BF16, **{VARIABLE: "moe"})
+    derive.derive(facts)
+    assert "working directory" in facts.get("moe.up.source").reason
+
+
+def quantized(tmp_path: Path, config: dict, **fields: object) -> Path:
+    model = json.loads((CAPTURES / "models" / "moe-e128-n768" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**model, **fields, "quantization_config": config}))
+    return tmp_path
+
+
+def test_awq_experts_that_marlin_cannot_take_run_on_triton_with_half_the_width(tmp_path):
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+    facts = known(quantized(tmp_path, awq), **{"asked.tp_size": 4})
+    derive.derive(facts)
+    assert values(facts, "moe.runner", "moe.up.expected_file") == [
+        "triton",
+        "E=128,N=96,device_name=NVIDIA_H200,dtype=int4_w4a16.json",
+    ]
+    facts = known(quantized(tmp_path, awq))
+    derive.derive(facts)
+    assert values(facts, "moe.runner", "moe.config_matters") == ["marlin", False]
+
+
+def test_the_one_shipped_file_that_computes_wrong(tmp_path):
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    model = quantized(tmp_path, fp8, num_experts=512, moe_intermediate_size=512)
+    more = {"sglang.version": "0.5.10", "triton.version": "3.5.1", "gpu.name": "NVIDIA H100 80GB HBM3"}
+    facts = known(model, **more, **{"asked.tp_size": 2})
+    derive.derive(facts)
+    assert values(facts, "moe.up.source", "moe.block_m_mismatch") == ["exact", False]
+    (problem,) = facts.value("moe.config_problems")
+    assert "BLOCK_SIZE_K" in problem
+
+
+def test_a_dispatcher_keeps_the_configs_out_of_it(tmp_path):
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    facts = known(quantized(tmp_path, fp8), **{"arg.moe_a2a_backend": "deepep", "arg.ep_size": 8})
+    derive.derive(facts)
+    assert values(facts, "moe.runner", "moe.config_matters") == ["deep_gemm", False]
+    assert values(facts, "moe.local_experts", "moe.up.source") == ["unknown", "unknown"]
+
+
+def test_a_folder_inside_a_container_is_read_where_it_is_mounted_from(tmp_path):
+    facts, inside = (known(BF16, **{VARIABLE: "/configs"}) for _ in range(2))
     folder = tmp_path / "configs" / "triton_3_6_0"
     folder.mkdir(parents=True)
     (folder / "E=256,N=256,device_name=NVIDIA_H200.json").write_text(json.dumps({"1": tile(16)}))
