@@ -1,0 +1,504 @@
+"""Times the whole filtered grid of the fused-MoE kernel for one shape: the matrix that replay tests stand on.
+
+    python bench/moe_matrix.py --sglang WHEEL_OR_FOLDER --experts 256 --width 256 --hidden 3072 --topk 8 \
+        --kind bf16 --out DIR [--seconds 300] [--check]
+
+Compiles in a pool of processes while the GPU times what is ready. Every tile is timed at GROUP_SIZE_M 1 and 16 and
+all batch sizes; what comes within 30% of the best, at 8, 32 and 64 too; the best dozen, the built-in default and the
+bundled files' entries are then timed again, interleaved, in two separate passes whose difference is the noise.
+Every result is in DIR/journal.jsonl as soon as it is there; DIR/matrix.json is the fixture, DIR/table.txt the table.
+With --check: outputs of random configurations against the float32 reference, whether a compile without a GPU filled
+the cache that a launch reads, and what the run-time GROUP_SIZE_M costs. --device cpu rehearses it all under Triton's
+interpreter; its times mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from sgdoctor.tune import kernel
+from sgdoctor.tune.journal import Journal
+from sgdoctor.tune.pool import Outcome, Pool
+from sgdoctor.tune.space import (
+    BATCH_SIZES,
+    Config,
+    Problem,
+    candidates,
+    default_config,
+    shared_memory_limit,
+    takes_tma,
+)
+
+FIRST_GROUPS = (1, 16)
+MORE_GROUPS = (8, 32, 64)
+NEAR = 1.3
+FINALISTS = 12
+EXPECTED = {"shared memory", "spills", "OutOfResources"}
+Key = tuple[str, int, Config]
+
+
+def package(source: Path) -> Path:
+    """Return the `sglang` folder of a wheel (unpacked as far as needed) or of a folder."""
+    if source.is_dir():
+        return source / "sglang" if (source / "sglang").is_dir() else source
+    target = Path(tempfile.mkdtemp(prefix="sglang-"))
+    with zipfile.ZipFile(source) as wheel:
+        names = [n for n in wheel.namelist() if "fused_moe_triton_kernels" in n or "/configs/triton_" in n]
+        wheel.extractall(target, names)
+    return target / "sglang"
+
+
+def bundled(root: Path, problem: Problem, device: str) -> dict[str, dict[int, Config]]:
+    """Return the entries of the release's files for this shape, of the newest Triton that has them."""
+    dtype = "" if problem.kind in ("bf16", "fp16") else f",dtype={problem.kind.split('_')[0]}_w8a8"
+    block = f",block_shape=[{problem.block[0]}, {problem.block[1]}]" if problem.block else ""
+    stem = f"E={problem.experts},N={problem.width},device_name={device}{dtype}{block}"
+    folders = sorted(
+        root.rglob("configs/triton_*"), key=lambda p: [int(x) for x in p.name.split("_")[1:]], reverse=True
+    )
+    found: dict[str, dict[int, Config]] = {}
+    for gemm, suffix in (("up", ""), ("down", "_down")):
+        for folder in folders:
+            file = folder / f"{stem}{suffix}.json"
+            if file.is_file() and gemm not in found:
+                entries = json.loads(file.read_text())
+                found[gemm] = {int(m): Config.from_sglang(e) for m, e in entries.items()}
+                print(f"bundled {gemm}: {folder.name}/{file.name}", flush=True)
+    return found
+
+
+def nearest(entries: dict[int, Config], tokens: int) -> Config:
+    """Return the entry that SGLang picks for a batch size."""
+    return entries[min(entries, key=lambda key: abs(key - tokens))]
+
+
+@dataclasses.dataclass
+class Matrix:
+    """The run: what is compiled, what is timed, what is left to do."""
+
+    arguments: argparse.Namespace
+    problem: Problem
+    root: Path
+    measure: Pool
+    compiler: Pool
+    journal: Journal
+    deadline: float
+    samples: dict[Key, dict[int, list[float]]] = dataclasses.field(default_factory=dict)
+    compiled: dict[tuple[str, Config], dict[str, Any]] = dataclasses.field(default_factory=dict)
+    dropped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    started: float = dataclasses.field(default_factory=time.monotonic)
+
+    def say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self.started:6.1f} s] {text}", flush=True)
+
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.arguments.tokens
+
+    def incumbents(self) -> dict[str, list[Config]]:
+        """Return, for each product, what SGLang could use today: the default, and the bundled entries."""
+        files = bundled(self.root, self.problem, self.arguments.device_name)
+        both: dict[str, list[Config]] = {"up": [], "down": []}
+        for m in self.tokens:
+            both["up"].append(default_config(self.problem, m))
+            both["down"].append(default_config(self.problem, m))
+            for gemm, entries in files.items():
+                both[gemm].append(nearest(entries, m))
+                if gemm == "up":
+                    both["down"].append(nearest(entries, m))
+        return {gemm: list(dict.fromkeys(configs)) for gemm, configs in both.items()}
+
+    def tiles(self, incumbents: dict[str, list[Config]]) -> list[tuple[str, Config]]:
+        """Return what is to be compiled: incumbents first, then the grid in random order, TMA last."""
+        order = [(gemm, c.tile) for gemm, configs in incumbents.items() for c in configs]
+        plain, tma = [], []
+        for gemm in ("up", "down"):
+            for c in candidates(self.problem, gemm, (9, 0), groups=(1,)):
+                plain.append((gemm, c))
+                if gemm == "down" and takes_tma(self.problem) and self.arguments.tma:
+                    tma.append((gemm, dataclasses.replace(c, tma=True)))
+        shuffled = random.Random(0)
+        shuffled.shuffle(plain)
+        shuffled.shuffle(tma)
+        plain = plain[: self.arguments.limit]
+        return list(dict.fromkeys(order + plain + tma[: self.arguments.limit]))
+
+    def explore(self, incumbents: dict[str, list[Config]], until: float) -> None:
+        """Compile and time every tile at all batch sizes, at the first groups and the incumbents' own."""
+        for gemm, tile in self.tiles(incumbents):
+            self.compiler.submit({"gemm": gemm, "config": tile.to_list()})
+        ready: collections.deque[dict[str, Any]] = collections.deque()
+        last = 0.0
+        while (self.compiler.unfinished or ready or self.measure.unfinished) and time.monotonic() < until:
+            for outcome in self.compiler.outcomes():
+                tile = self.judge(outcome)
+                if tile is not None:
+                    groups = set(FIRST_GROUPS) | {
+                        c.group_m for c in incumbents[tile[0]] if c.tile == tile[1]
+                    }
+                    ready.append(self.task(tile[0], tile[1], sorted(groups), rounds=2))
+            while ready and self.measure.free > 0:
+                self.measure.submit(ready.popleft())
+            for outcome in self.measure.outcomes(wait=0.05):
+                self.note(outcome)
+            if time.monotonic() - last > 15:
+                last = time.monotonic()
+                self.say(f"to compile {self.compiler.unfinished}, to time {len(ready)}, timed {self.timed()}")
+        self.say(f"explored: {self.timed()} points; dropped {dict(self.dropped)}, untimed {len(ready)}")
+
+    def task(self, gemm: str, tile: Config, groups: list[int], rounds: int) -> dict[str, Any]:
+        units = [
+            (gemm, m, dataclasses.replace(tile, group_m=g).to_list()) for m in self.tokens for g in groups
+        ]
+        return {"do": "time", "units": units, "rounds": rounds, "phase": 1}
+
+    def judge(self, outcome: Outcome) -> tuple[str, Config] | None:
+        """Return the tile when what came out of the compiler can run without spilling."""
+        gemm, tile = outcome.task["gemm"], Config.from_list(outcome.task["config"])
+        record = {"compile": [gemm, tile.to_list()], "ending": outcome.ending}
+        record["result"] = outcome.value if outcome.ending == "done" else outcome.text
+        self.journal.append(record)
+        if outcome.ending != "done":
+            self.dropped[outcome.ending] += 1
+            return None
+        self.compiled[gemm, tile] = outcome.value
+        if outcome.value["shared"] > shared_memory_limit((9, 0)):
+            self.dropped["shared memory"] += 1
+            return None
+        if outcome.value["stack"] and not self.arguments.spilling:
+            self.dropped["spills"] += 1
+            return None
+        return gemm, tile
+
+    def note(self, outcome: Outcome) -> None:
+        """Keep the samples of a task."""
+        if outcome.ending != "done":
+            self.journal.append({"units": outcome.task["units"], "ending": outcome.ending, "text": outcome.text})
+            self.dropped[f"{outcome.ending} while timing"] += 1
+            self.say(f"{outcome.ending}: {outcome.text} in {outcome.task['units'][0]}")
+            return
+        phase = outcome.task["phase"]
+        rounded = [r if isinstance(r, str) else [round(x, 3) for x in r] for r in outcome.value]
+        self.journal.append({"phase": phase, "units": outcome.task["units"], "samples": rounded})
+        for (gemm, m, config), result in zip(outcome.task["units"], outcome.value, strict=True):
+            if isinstance(result, str):
+                self.dropped[result.split(":")[0]] += 1
+                continue
+            key = (gemm, m, Config.from_list(config))
+            self.samples.setdefault(key, {}).setdefault(phase, []).extend(result)
+
+    def timed(self) -> int:
+        return len(self.samples)
+
+    def microseconds(self, key: Key) -> float:
+        """Return the median of a point, of its most careful phase."""
+        phases = self.samples[key]
+        careful = phases.get(3, []) + phases.get(4, [])
+        return statistics.median(careful or phases.get(2) or phases[1])
+
+    def ranked(self, gemm: str, m: int, *, tma: bool | None = None) -> list[tuple[float, Config]]:
+        return sorted(
+            (self.microseconds(k), k[2])
+            for k in self.samples
+            if k[0] == gemm and k[1] == m and (tma is None or k[2].tma == tma)
+        )
+
+    def run_all(self, batches: list[dict[str, Any]], phase: int, until: float) -> None:
+        """Time batches one after the other."""
+        queue = collections.deque(batches)
+        while (queue or self.measure.unfinished) and time.monotonic() < until:
+            while queue and self.measure.free > 0:
+                self.measure.submit({**queue.popleft(), "phase": phase})
+            for outcome in self.measure.outcomes(wait=0.5):
+                self.note(outcome)
+        self.say(f"phase {phase}: {len(batches) - len(queue)} of {len(batches)} batches")
+
+    def widen(self, until: float) -> None:
+        """Time what came near the best at all groups."""
+        batches = []
+        for gemm, m, tma in self.products():
+            ranked = self.ranked(gemm, m, tma=tma)
+            tiles = dict.fromkeys(c.tile for t, c in ranked if t <= NEAR * ranked[0][0])
+            points = [
+                (gemm, m, dataclasses.replace(c, group_m=g).to_list())
+                for c in tiles
+                for g in (*FIRST_GROUPS, *MORE_GROUPS)
+            ]
+            batches += [
+                {"do": "time", "units": points[i : i + 40], "rounds": 3} for i in range(0, len(points), 40)
+            ]
+        self.run_all(batches, 2, until)
+
+    def products(self) -> list[tuple[str, int, bool]]:
+        return sorted({(g, m, c.tma) for g, m, c in self.samples}, key=lambda p: (p[1], p[0], p[2]))
+
+    def refine(self, incumbents: dict[str, list[Config]], until: float) -> None:
+        """Time the best and the incumbents again, interleaved, in two passes."""
+        batches = []
+        for gemm, m, tma in self.products():
+            best = [c for _, c in self.ranked(gemm, m, tma=tma)[:FINALISTS]]
+            known = [c for c in incumbents[gemm] if c.tma == tma and (gemm, m, c) in self.samples]
+            units = [(gemm, m, c.to_list()) for c in dict.fromkeys(best + known)]
+            batches.append({"do": "time", "units": units, "rounds": 11})
+        self.run_all(batches, 3, until)
+        self.run_all(batches, 4, until)
+
+    def noise(self) -> dict[str, list[float]]:
+        """Return, a product and batch size, the median relative difference between the two passes."""
+        result: dict[str, list[float]] = {"up": [], "down": []}
+        for gemm, row in result.items():
+            for m in self.tokens:
+                pairs = [
+                    (statistics.median(s[3]), statistics.median(s[4]))
+                    for (g, n, _), s in self.samples.items()
+                    if g == gemm and n == m and s.get(3) and s.get(4)
+                ]
+                differences = [abs(a - b) / min(a, b) for a, b in pairs]
+                row.append(round(statistics.median(differences), 5) if differences else -1)
+        return result
+
+    def table(self, incumbents_by_m: dict[int, dict[str, Config]]) -> str:
+        """Return what was found, a line a batch size: default, bundled, best apart, best with one BLOCK_SIZE_M."""
+        lines = ["     M |  default up + down | bundled up + down |   best up + down |   joint   gain | best up; best down"]
+        gains = []
+        for m in self.tokens:
+            up, down = self.ranked("up", m), self.ranked("down", m)
+            if not up or not down:
+                continue
+            default = self.pair(m, default_config(self.problem, m), default_config(self.problem, m))
+            files = incumbents_by_m.get(m, {})
+            shipped = self.pair(m, files["up"], files.get("down", files["up"])) if files else None
+            joint = min(
+                u + next(d for d, e in down if e.block_m == c.block_m)
+                for u, c in up
+                if any(e.block_m == c.block_m for _, e in down)
+            )
+            gain = sum(default) / joint if default else 0.0
+            gains.append(gain)
+            cells = [
+                " + ".join(f"{x:8.2f}" for x in pair) if pair else " " * 19
+                for pair in (default, shipped, (up[0][0], down[0][0]))
+            ]
+            lines.append(f"{m:6d} | {' | '.join(cells)} | {joint:8.2f} {100 * (gain - 1):5.1f}% | {up[0][1]}; {down[0][1]}")
+        if all(gains) and gains:
+            lines.append(f"geometric mean of default / joint best: {statistics.geometric_mean(gains):.4f}")
+        return "\n".join(lines)
+
+    def pair(self, m: int, up: Config, down: Config) -> tuple[float, float] | None:
+        keys: list[Key] = [("up", m, up), ("down", m, down)]
+        if not all(key in self.samples for key in keys):
+            return None
+        return self.microseconds(keys[0]), self.microseconds(keys[1])
+
+    def fixture(self, about: dict[str, Any], incumbents_by_m: dict[int, dict[str, Config]]) -> str:
+        """Return the matrix as JSON: times in units of 10 ns, 0 where a point was not timed."""
+        head = {
+            "about": about,
+            "problem": dataclasses.asdict(self.problem),
+            "tokens": self.tokens,
+            "noise": self.noise(),
+            "bundled": {m: {g: c.to_list() for g, c in e.items()} for m, e in incumbents_by_m.items()},
+        }
+        parts = [f"{json.dumps(k)}:{json.dumps(v)}" for k, v in head.items()]
+        for gemm in ("up", "down"):
+            configs = sorted({k[2] for k in self.samples if k[0] == gemm})
+            rows = []
+            for c in configs:
+                times = [
+                    round(self.microseconds((gemm, m, c)) * 100) if (gemm, m, c) in self.samples else 0
+                    for m in self.tokens
+                ]
+                rows.append(json.dumps([c.to_list(), times], separators=(",", ":")))
+            parts.append(f'"{gemm}":[\n' + ",\n".join(rows) + "]")
+            built = [
+                json.dumps([c.to_list(), r["shared"], r["registers"], r["stack"], round(r["seconds"], 2)], separators=(",", ":"))
+                for (g, c), r in sorted(self.compiled.items())
+                if g == gemm
+            ]
+            parts.append(f'"compiled_{gemm}":[\n' + ",\n".join(built) + "]")
+        return "{" + ",\n".join(parts) + "}\n"
+
+
+def check(run: Matrix, python_settings: dict[str, Any], cache: Path) -> dict[str, Any]:
+    """Verify outputs, the shared cache and the cost of the run-time group; return what was found."""
+    while run.measure.unfinished:
+        for outcome in run.measure.outcomes(wait=1.0):
+            run.note(outcome)
+    found: dict[str, Any] = {}
+    chosen = random.Random(1)
+    timed = {(k[0], k[2].tile) for k in run.samples}
+    by_gemm = {
+        (g, tma): [c for (h, c) in run.compiled if h == g and c.tma == tma and (g, c) in timed]
+        for g, tma in (("up", False), ("down", False), ("down", True))
+    }
+    units = [
+        (g, m, dataclasses.replace(c, group_m=chosen.choice((1, 8, 16))).to_list())
+        for (g, _), configs in by_gemm.items()
+        for c in chosen.sample(configs, min(8, len(configs)))
+        for m in run.arguments.check_tokens
+    ]
+    run.measure.submit({"do": "verify", "units": units})
+    outcome = wait_for(run.measure, 120)
+    assert outcome.ending != "done" or len(outcome.value) == len(units)
+    errors = outcome.value if outcome.ending == "done" else [outcome.text]
+    numbers = [e for e in errors if not isinstance(e, str)]
+    found["verified"] = len(errors)
+    found["largest_error"] = max(numbers, default=None)
+    found["wrong"] = [(u, e) for u, e in zip(units, errors, strict=False) if isinstance(e, str) or not e < 0.01]
+    run.say(f"verified {len(errors)}: largest relative error {found['largest_error']}, wrong {found['wrong'][:5]}")
+    if run.arguments.device == "cpu":
+        return found
+    tiles = [unit for unit in units if unit[1] == run.arguments.check_tokens[-1]]
+    batch = {"do": "time", "units": tiles, "rounds": 11}
+    ratios: dict[str, list[float]] = {}
+    before = len(kernels_in(cache))
+    compiled_here = {r["hash"] for r in run.compiled.values()}
+    found["binaries"] = {"compiled without a GPU": len(compiled_here), "in the cache after launches": before}
+    with Pool("measure", {**python_settings, "runtime_group": False}, timeout=240) as exact:
+        exact.submit(batch)  # compiles what is missing
+        wait_for(exact, 240)
+        found["cache_entries"] = [before, len(kernels_in(cache))]
+        for turn in range(3):
+            for name, pool in (("runtime", run.measure), ("constant", exact)):
+                pool.submit(batch)
+                result = wait_for(pool, 120)
+                if result.ending == "done":
+                    ratios.setdefault(f"{name}{turn}", [statistics.median(r) if not isinstance(r, str) else 0 for r in result.value])
+    pairs = [
+        (statistics.median(x), statistics.median(y))
+        for x, y in zip(
+            zip(*(v for k, v in ratios.items() if k.startswith("r")), strict=True),
+            zip(*(v for k, v in ratios.items() if k.startswith("c")), strict=True),
+            strict=True,
+        )
+        if min(x) and min(y)
+    ]
+    found["runtime_over_constant_group"] = sorted(round(a / b, 4) for a, b in pairs)
+    run.say(f"run-time / constant GROUP_SIZE_M: {found['runtime_over_constant_group']}")
+    return found
+
+
+def kernels_in(cache: Path) -> list[Path]:
+    """Return the compiled kernels in Triton's cache."""
+    return list(cache.glob("*/fused_moe_kernel*.cubin"))
+
+
+def wait_for(pool: Pool, seconds: float) -> Outcome:
+    """Return the outcome of the one task that the pool has."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for outcome in pool.outcomes(wait=1.0):
+            return outcome
+    return Outcome(None, "timeout", text="no outcome")
+
+
+def gpu_state() -> str:
+    """Return what nvidia-smi says of clocks, power and throttling."""
+    fields = "name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_event_reasons.active,uuid"
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=20, check=False,
+        )
+    except OSError:
+        return "no nvidia-smi"
+    return done.stdout.strip()
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sglang", type=Path, required=True)
+    parser.add_argument("--release", default="")
+    for name in ("experts", "width", "hidden", "topk"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--kind", default="bf16")
+    parser.add_argument("--block", type=int, nargs=2)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument("--tokens", type=lambda s: [int(x) for x in s.split(",")], default=list(BATCH_SIZES))
+    parser.add_argument("--check-tokens", type=lambda s: [int(x) for x in s.split(",")], default=[1, 48, 512])
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--no-tma", dest="tma", action="store_false")
+    parser.add_argument("--spilling", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when --check finds anything amiss")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--device-name", default="NVIDIA_H200")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run."""
+    arguments = read_arguments()
+    started = time.monotonic()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    problem = Problem(
+        arguments.experts, arguments.width, arguments.hidden, arguments.topk, arguments.kind,
+        tuple(arguments.block) if arguments.block else None,
+    )
+    root = package(arguments.sglang)
+    path = kernel.find(root)
+    cache = Path(os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="triton-")))
+    cache.mkdir(parents=True, exist_ok=True)
+    shared = {"path": str(path), "problem": dataclasses.asdict(problem)}
+    measuring = {**shared, "tokens": max(*arguments.tokens, *arguments.check_tokens), "device": arguments.device}
+    interpreter = {"TRITON_INTERPRET": "1"} if arguments.device == "cpu" else {}
+    identity = {"kernel": kernel.fingerprint(path), "problem": dataclasses.asdict(problem), "gpu": gpu_state()}
+    with (
+        Journal(arguments.out / "journal.jsonl", identity) as journal,
+        Pool("measure", measuring, depth=2, timeout=180, environment=interpreter) as measure,
+        Pool("compile", {**shared, "capability": (9, 0)}, size=arguments.jobs, depth=2, timeout=90) as compiler,
+    ):
+        run = Matrix(arguments, problem, root, measure, compiler, journal, started + arguments.seconds)
+        run.started = started
+        run.say(f"{problem}; kernel {path}; {gpu_state()}")
+        incumbents = run.incumbents()
+        run.explore(incumbents, run.deadline - 0.28 * arguments.seconds)
+        run.widen(run.deadline - 0.12 * arguments.seconds)
+        run.refine(incumbents, run.deadline)
+        run.say(gpu_state())
+        files = bundled(root, problem, arguments.device_name)
+        by_m = {m: {g: nearest(e, m) for g, e in files.items()} for m in arguments.tokens} if files else {}
+        about = {
+            "sglang": arguments.release, "kernel": identity["kernel"], **(measure.about or {}),
+            "gpu_state": [identity["gpu"], gpu_state()], "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "dropped": dict(run.dropped), "seconds": round(time.monotonic() - started),
+            "command": " ".join(sys.argv),
+        }
+        table = run.table(by_m)
+        (arguments.out / "table.txt").write_text(table + "\n" + json.dumps(about, indent=1) + "\n")
+        (arguments.out / "matrix.json").write_text(run.fixture(about, by_m))
+        print(table, flush=True)
+        print("noise", run.noise(), flush=True)
+        if arguments.check:
+            found = check(run, measuring, cache)
+            (arguments.out / "check.json").write_text(json.dumps(found, indent=1))
+            print(json.dumps(found), flush=True)
+            entries = found.get("cache_entries", [0, 0])
+            if arguments.strict and (found["wrong"] or not found["verified"] or set(run.dropped) - EXPECTED):
+                sys.exit(f"not as expected: {found} {run.dropped}")
+            run.say(f"cache entries before and after constant groups were compiled: {entries}")
+        run.say("done")
+
+
+if __name__ == "__main__":
+    main()

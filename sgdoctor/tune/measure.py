@@ -1,0 +1,311 @@
+"""Times launches of the kernel on the GPU; runs in a worker process of its own.
+
+A timing unit is a CUDA graph of several launches, each with another routing, so that weights come from memory as in
+serving. Replays of the units of a batch are interleaved, in alternating order, and queued ahead of the GPU; every
+replay gives one sample, microseconds a launch.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sgdoctor.tune import kernel, operands, routing
+from sgdoctor.tune.compile import problem_from
+from sgdoctor.tune.operands import Operands
+from sgdoctor.tune.routing import Routing
+from sgdoctor.tune.space import Capability, Config, Problem
+
+_CACHE_MULTIPLE = 3
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is timed: one configuration of one product at one batch size."""
+
+    gemm: str
+    tokens: int
+    config: Config
+
+
+class DeviceBroken(Exception):  # noqa: N818 (says what happened)
+    """The CUDA context is lost: this process cannot go on."""
+
+
+class Clock(Protocol):
+    """Captures launches, replays them and tells the time between two marks."""
+
+    def capture(self, launches: list[Callable[[], None]]) -> Callable[[], None]: ...
+
+    def mark(self) -> Any: ...
+
+    def microseconds(self, start: Any, end: Any) -> float: ...
+
+    def synchronize(self) -> None: ...
+
+
+class CudaClock:
+    """CUDA graphs and events on a stream of its own."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.stream = torch.cuda.Stream()
+        torch.cuda.set_stream(self.stream)
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def capture(self, launches: list[Callable[[], None]]) -> Callable[[], None]:
+        """Capture ``launches`` in one graph (torch.cuda.graph() would synchronize and empty the caches)."""
+        import torch
+
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+        try:
+            for launch in launches:
+                launch()
+        finally:
+            graph.capture_end()
+        return graph.replay  # type: ignore[no-any-return,unused-ignore]
+
+    def mark(self) -> Any:
+        """Record an event."""
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def microseconds(self, start: Any, end: Any) -> float:
+        """Return the time between two events that have passed."""
+        return float(start.elapsed_time(end)) * 1000
+
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
+        import torch
+
+        torch.cuda.synchronize()
+
+
+class HostClock:
+    """The host's clock, for Triton's interpreter: what it tells is no time of a kernel."""
+
+    def capture(self, launches: list[Callable[[], None]]) -> Callable[[], None]:
+        """Return what makes the launches."""
+
+        def replay() -> None:
+            for launch in launches:
+                launch()
+
+        return replay
+
+    def mark(self) -> float:
+        """Read the clock."""
+        return time.perf_counter()
+
+    def microseconds(self, start: float, end: float) -> float:
+        """Return the time between two readings."""
+        return (end - start) * 1e6
+
+    def synchronize(self) -> None:
+        """Nothing runs behind one's back here."""
+
+
+@dataclass
+class Enqueued:
+    """Replays under way: the marks around every replay of every unit, and what could not be launched."""
+
+    units: list[Unit]
+    launches: list[int]
+    marks: list[list[tuple[Any, Any]]]
+    errors: list[str | None]
+    replays: list[Callable[[], None] | None]
+
+
+class Bench:
+    """Operands, routings and captured launches of one problem."""
+
+    def __init__(
+        self,
+        module: Any,
+        problem: Problem,
+        clock: Clock,
+        *,
+        device: str,
+        tokens: int,
+        l2: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self.problem = problem
+        self.clock = clock
+        self.device = device
+        self.seed = seed
+        self.call = kernel.invoker(module)
+        n, k = problem.shape("down")
+        smallest = problem.experts * n * k * problem.weight_bytes
+        copies = max(1, -(-_CACHE_MULTIPLE * l2 // int(smallest)))
+        half = device == "cpu"
+        self.operands: Operands = operands.make(
+            problem, tokens, device=device, copies=copies, seed=seed, half=half
+        )
+        self._routings: dict[tuple[int, int], list[Routing]] = {}
+        self._launched: set[tuple[str, Config]] = set()
+
+    def routings(self, gemm: str, tokens: int) -> list[Routing]:
+        """Return the routings of one batch size; the same ones for every configuration."""
+        count = routing.launches(self.problem, gemm, tokens) if self.device == "cuda" else 1
+        key = (tokens, count)
+        if key not in self._routings:
+            self._routings[key] = routing.uniform(
+                self.problem, tokens, count, device=self.device, seed=self.seed
+            )
+        return self._routings[key]
+
+    def launcher(self, unit: Unit, chosen: Routing, turn: int) -> Callable[[], None]:
+        """Return one launch, its arguments made beforehand."""
+        arguments = self.operands.arguments(unit.gemm, unit.config, chosen, turn)
+        return lambda: self.call(arguments)
+
+    def prepare(self, unit: Unit) -> tuple[Callable[[], None], int]:
+        """Return a replay of the unit and how many launches it makes; raises what the first launch raises."""
+        launches = [
+            self.launcher(unit, chosen, turn)
+            for turn, chosen in enumerate(self.routings(unit.gemm, unit.tokens))
+        ]
+        binary = (unit.gemm, unit.config.tile)
+        if binary not in self._launched:
+            launches[0]()  # loads the binary, which a capture must not do
+            self._launched.add(binary)
+        return self.clock.capture(launches), len(launches)
+
+    def enqueue(self, units: list[Unit], rounds: int) -> Enqueued:
+        """Queue one replay of each unit to warm up, then ``rounds`` timed ones, interleaved."""
+        batch = Enqueued(units, [], [[] for _ in units], [], [])
+        for unit in units:
+            try:
+                replay, count = self.prepare(unit)
+            except Exception as error:  # noqa: BLE001 (Triton raises of all kinds; that is the unit's result)
+                _raise_if_broken(error)
+                batch.replays.append(None)
+                batch.launches.append(1)
+                batch.errors.append(f"{type(error).__name__}: {error}"[:300])
+            else:
+                batch.replays.append(replay)
+                batch.launches.append(count)
+                batch.errors.append(None)
+        order = [i for i, replay in enumerate(batch.replays) if replay is not None]
+        for turn in range(rounds + 1):
+            for i in order if turn % 2 else reversed(order):
+                queued = batch.replays[i]
+                assert queued is not None  # noqa: S101 (order holds no other)
+                start = self.clock.mark()
+                queued()
+                end = self.clock.mark()
+                if turn:
+                    batch.marks[i].append((start, end))
+        return batch
+
+    def collect(self, batch: Enqueued) -> list[list[float] | str]:
+        """Wait for the batch; return for each unit its samples in µs a launch, or why it has none."""
+        try:
+            self.clock.synchronize()
+        except Exception as error:
+            raise DeviceBroken(f"{type(error).__name__}: {error}") from error
+        results: list[list[float] | str] = []
+        for trouble, marks, launches in zip(batch.errors, batch.marks, batch.launches, strict=True):
+            samples = [self.clock.microseconds(start, end) / launches for start, end in marks]
+            results.append(samples if trouble is None else trouble)
+        return results
+
+    def time(self, units: list[Unit], rounds: int) -> list[list[float] | str]:
+        """Time the units against one another."""
+        return self.collect(self.enqueue(units, rounds))
+
+    def error(self, unit: Unit, *, turn: int = 0) -> float:
+        """Launch once on a poisoned output and return the relative error against the float32 reference."""
+        chosen = self.routings(unit.gemm, unit.tokens)[turn]
+        self.operands.output.fill_(float("nan"))
+        self.launcher(unit, chosen, turn)()
+        self.clock.synchronize()
+        return operands.relative_error(self.operands, unit.gemm, unit.config, chosen, turn)
+
+
+class Worker:
+    """The measuring child process: one GPU, one problem, one kernel.
+
+    Without a GPU (``device="cpu"``, under Triton's interpreter) everything happens but the times mean nothing.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        problem: dict[str, Any],
+        tokens: int,
+        *,
+        device: str = "cuda",
+        runtime_group: bool = True,
+        seed: int = 0,
+    ) -> None:
+        import torch
+        import triton
+
+        gc.disable()
+        cuda = device == "cuda"
+        found = torch.cuda.get_device_properties(0) if cuda else None
+        capability: Capability = (found.major, found.minor) if found else (9, 0)
+        l2 = found.L2_cache_size if found else 0
+        module = kernel.load(
+            Path(path), capability, runtime_group=runtime_group, pdl=None if cuda else False
+        )
+        self.bench = Bench(
+            module,
+            problem_from(problem),
+            CudaClock() if cuda else HostClock(),
+            device=device,
+            tokens=tokens,
+            l2=l2,
+            seed=seed,
+        )
+        self.about = {
+            "gpu": found.name if found else None,
+            "capability": list(capability),
+            "l2": l2,
+            "torch": torch.__version__,
+            "triton": triton.__version__,
+            "weight_copies": len(self.bench.operands.weights["up"]),
+        }
+
+    def start(self, task: dict[str, Any]) -> Any:
+        """Begin a task; ``finish`` ends it, and the next may begin in between."""
+        units = [Unit(gemm, tokens, Config.from_list(c)) for gemm, tokens, c in task["units"]]
+        if task["do"] == "verify":
+            return [self._error(unit) for unit in units]
+        return self.bench.enqueue(units, task["rounds"])
+
+    def finish(self, begun: Any) -> Any:
+        """Return the result of a task begun."""
+        result = self.bench.collect(begun) if isinstance(begun, Enqueued) else begun
+        gc.collect(0)
+        return result
+
+    def _error(self, unit: Unit) -> float | str:
+        try:
+            return self.bench.error(unit)
+        except Exception as error:  # noqa: BLE001 (as in Bench.enqueue)
+            _raise_if_broken(error)
+            return f"{type(error).__name__}: {error}"[:300]
+
+
+def _raise_if_broken(error: Exception) -> None:
+    """Tell a configuration that cannot run from a context that is lost, after which nothing runs any more."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    try:
+        torch.cuda.synchronize()
+    except Exception:  # noqa: BLE001 (any failure here is the context's)
+        raise DeviceBroken(f"{type(error).__name__}: {error}") from error
