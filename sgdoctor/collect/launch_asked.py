@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from sgdoctor.upstream.flag import Flag
 
 NO_VERSION = "the SGLang version is not known"
+_LONGEST = 2**20  # bytes of a configuration file
 _USUAL = ("--tp", "--dp")  # short for --tp-size, --dp-size; SGLang's own documentation writes them so
 _LAUNCH_FACTS = (
     "launch.unrecognized",
@@ -49,7 +52,18 @@ class _Reading(msgspec.Struct):
     notes: list[str] = []
 
 
-def interpret(facts: Facts, command: LaunchCommand, read: Callable[[Path], bytes] | None = None) -> None:
+def _read(path: Path) -> bytes:
+    """Return the bytes of a configuration file; raises OSError for what is none."""
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    with path.open("rb") as stream:
+        data = stream.read(_LONGEST + 1)
+    if len(data) > _LONGEST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return data
+
+
+def interpret(facts: Facts, command: LaunchCommand, read: Callable[[Path], bytes] = _read) -> None:
     """Set asked.* and the launch.* facts that depend on the release; call it when all sources were read.
 
     Without a known ``sglang.version`` only flags that mean the same in all releases are read, and whether
@@ -62,7 +76,7 @@ def interpret(facts: Facts, command: LaunchCommand, read: Callable[[Path], bytes
         token = Token(word.text, len(reading.places), known=word.known, prefix=word.prefix)
         reading.words.append(token)
         reading.places.append(command.place(word.line))
-    _before_argparse(reading, read or Path.read_bytes)
+    _before_argparse(reading, read)
     parsed = _parser(reading.release.version).parse(reading.words)
     if parsed.unexpanded:
         index = parsed.unexpanded[0]
@@ -149,6 +163,9 @@ def _settings(
     """Return what the configuration file sets and the line of each key, or None with the doubt noted."""
     import yaml
 
+    suffix = PurePosixPath(file).suffix
+    if suffix.lower() not in (".yaml", ".yml"):
+        raise Refused(f"Config file must be YAML format, got: {suffix}")
     path = Path(reading.command.host_path(file)).expanduser()
     if not path.is_absolute() and reading.command.folder is not None:
         path = reading.command.folder / path

@@ -7,7 +7,6 @@ leave with different values is unknown from there on, except for the words both 
 from __future__ import annotations
 
 import bisect
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,12 +14,13 @@ from sgdoctor.collect.launch_containers import Container
 from sgdoctor.collect.launch_expand import Expander
 from sgdoctor.collect.launch_flow import Flow
 from sgdoctor.collect.launch_scope import Array, Scope
+from sgdoctor.collect.launch_tree import broken, tree_of
 from sgdoctor.collect.launch_words import Piece, Value, Word, unknown
 from sgdoctor.collect.launch_wrappers import SHELLS, Environment, Launch, Script, unwrap
 from sgdoctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Node
 
 _STEPS = 20_000  # statements followed in one script, unrolled loops included
 _DEPTH = 12  # functions and scripts within scripts
@@ -61,14 +61,6 @@ class Walk:
             raise UsageError(f"{self.name} has too many loops and branches to be followed")
 
 
-@functools.cache
-def _parser() -> Parser:
-    import tree_sitter
-    import tree_sitter_bash
-
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-
-
 def follow(text: str, walk: Walk) -> None:
     """Follow the script ``text`` and leave what it starts in ``walk``. Raises UsageError where it cannot."""
     scope = Scope(walk.name, walk.notes)
@@ -98,9 +90,9 @@ class _Shell(Flow):
         self.walk = walk
         self.container = container
         self.script = source
-        self.root = _parser().parse(source).root_node
+        self.root = tree_of(source)
         self.called: set[str] = set()
-        self.problems = [self._problem(node) for node in _broken(self.root)]
+        self.problems = [self._problem(node) for node in broken(self.root)]
         walk.problems += self.problems
 
     def run(self, scope: Scope) -> None:
@@ -329,15 +321,6 @@ class _Shell(Flow):
         last = self.line_at(max(start, node.end_byte - 1))
         text = " ".join(self.expand.text(node).split())[:40] or f"a missing {node.type}"
         return Problem(first, last, text)
-
-
-def _broken(node: Node) -> list[Node]:
-    """Return the nodes where the tree is not a sentence of the grammar."""
-    if node.is_error or node.is_missing:
-        return [node]
-    if not node.has_error:
-        return []
-    return [bad for child in node.children for bad in _broken(child)]
 
 
 def _ends_in_escaped_blank(source: bytes, end: int) -> bool:

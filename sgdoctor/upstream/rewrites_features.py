@@ -54,6 +54,8 @@ _FUSION_SINCE = {
     "NemotronH_Omni_Reasoning_V3": "0.5.20",
     "Qwen4ExpForConditionalGeneration": "0.5.20",
 }
+# Models for which --fp8-gemm-backend or --fp4-gemm-backend auto becomes another (model_overrides/).
+_OWN_GEMM = ("DeepseekV4", "HYV4", "Longcat", "MuseGlimmer", "MuseSpark")
 _FUSION_MIMO = ("MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM")  # CuTeDSL, from 0.5.23 on
 
 
@@ -203,6 +205,33 @@ def disable_piecewise_cuda_graph(view: View) -> bool:
     raise Open("SGLang may switch it off by itself")
 
 
+def debug_cuda_graph(view: View) -> bool:
+    """As asked on NVIDIA; off elsewhere (0.5.11+, _handle_environment_variables)."""
+    if not view.asked("debug_cuda_graph"):
+        return False
+    view.nvidia()
+    return True
+
+
+def fp8_gemm_runner_backend(view: View) -> str:
+    """As asked; auto may be settled for some models on Blackwell from 0.5.16 on."""
+    return _gemm_backend(view, "fp8_gemm_runner_backend")
+
+
+def fp4_gemm_runner_backend(view: View) -> str:
+    """As asked; auto may be settled for some models on Blackwell from 0.5.18 on."""
+    return _gemm_backend(view, "fp4_gemm_runner_backend")
+
+
+def _gemm_backend(view: View, dest: str) -> str:
+    backend = str(view.plain(dest))
+    if backend == "auto" and dest in view.release.rewritten:
+        architecture = str(view.use("model.architecture"))
+        if architecture.startswith(_OWN_GEMM):
+            raise Open("the model may choose the GEMM backend")
+    return backend
+
+
 def enable_torch_compile(view: View) -> bool:
     """As asked."""
     return bool(view.plain("enable_torch_compile"))
@@ -259,6 +288,9 @@ REWRITES: dict[str, Callable[[View], Any]] = {
     "disable_custom_all_reduce": disable_custom_all_reduce,
     "disable_cuda_graph": disable_cuda_graph,
     "disable_piecewise_cuda_graph": disable_piecewise_cuda_graph,
+    "fp8_gemm_runner_backend": fp8_gemm_runner_backend,
+    "fp4_gemm_runner_backend": fp4_gemm_runner_backend,
+    "debug_cuda_graph": debug_cuda_graph,
     "enable_torch_compile": enable_torch_compile,
     "enable_hierarchical_cache": enable_hierarchical_cache,
     "enable_lora": enable_lora,

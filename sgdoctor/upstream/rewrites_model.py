@@ -49,6 +49,11 @@ def served_model_name(view: View) -> str | None:
     return str(written) if written is not None else str(view.plain("model_path"))
 
 
+def trust_remote_code(view: View) -> bool:
+    """As asked in all releases (the MLX runner has an attribute of the same name)."""
+    return bool(view.plain("trust_remote_code"))
+
+
 def tokenizer_worker_num(view: View) -> int:
     """As asked; up to 0.5.15 one with --skip-tokenizer-init (_handle_tokenizer_batching)."""
     if not view.since("0.5.16") and view.is_set("skip_tokenizer_init"):
@@ -200,6 +205,7 @@ def speculative_algorithm(view: View) -> str | None:
 REWRITES: dict[str, Callable[[View], Any]] = {
     "model_path": model_path,
     "served_model_name": served_model_name,
+    "trust_remote_code": trust_remote_code,
     "tokenizer_worker_num": tokenizer_worker_num,
     "context_length": context_length,
     "load_format": load_format,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,21 @@ def test_one_that_sglang_refuses(content: str, invalid: str):
     facts = asked("python3 -m sglang.launch_server --model-path m --config server.yaml\n", server=content)
     assert value(facts, "launch.invalid").startswith(invalid)
     assert "SGLang ends before it reads its flags" in reason(facts, "asked.tp_size")
+
+
+def test_one_that_is_not_called_yaml_is_refused_unread():
+    facts = asked("python3 -m sglang.launch_server --model-path m --config server.json\n", server="{}")
+    assert value(facts, "launch.invalid") == "Config file must be YAML format, got: .json"
+
+
+def test_one_that_is_no_file_is_not_read(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "large.yaml").write_bytes(b"#" * 2**21)
+    for name in ("pipe.yaml", "large.yaml", "none.yaml"):
+        facts = Facts()
+        (command,) = launch.parse_script(f"sglang serve m --config {name}\n", "launch.sh", tmp_path)
+        interpret(facts, command)
+        assert value(facts, "launch.flags_known") is False
 
 
 def test_one_in_a_container_is_looked_for_on_the_host(tmp_path: Path):

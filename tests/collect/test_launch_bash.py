@@ -118,6 +118,7 @@ COMPLETE = {
     "ten arguments": "set -- a b c\npython3 -m sglang.launch_server $11 ${11} ${3}",
     "escaped blanks": "python3 -m sglang.launch_server \\  a\\ b \\ c\\  \\  > /dev/null",
     "a blank behind the backslash": "python3 -m sglang.launch_server --a \\ \n  --b\n",
+    "characters beyond ASCII": "A=é\nsglang serve \"$A—x\" '日本' ü$A {\U0001f600 a{\U0010ffff",
     "words that only talk": "echo python3 -m sglang.launch_server x\nsglang serve y",
 }
 
