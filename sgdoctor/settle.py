@@ -33,17 +33,17 @@ _TRUE = ("true", "1", "yes", "y")
 def settle(facts: Facts, command: LaunchCommand | None) -> None:
     """Derive all facts that follow from those collected; ``command`` is read with the release now known."""
     from sgdoctor.collect import launch_asked, requirements, server
-    from sgdoctor.upstream import arguments, deaths, derive, piecewise, pins, switches
+    from sgdoctor.upstream import arguments, deaths, derive, piecewise, switches
 
     deaths.explain(facts)
     _installed_release(facts)
     if command is not None:
         launch_asked.interpret(facts, command)
-    pins.derive(facts)
     switches.derive(facts)
     derive.machine(facts)
     arguments.effective(facts)
-    derive.derive(facts)
+    container = command.container if command is not None else None
+    derive.derive(facts, container.on_host if container is not None else None)
     server.derive(facts)
     version = facts.value("sglang.version")
     requirements.derive(facts, requirements.of_release(version) if version else None)

@@ -11,15 +11,9 @@ import msgspec
 
 from sgdoctor.collect import child, patience
 from sgdoctor.facts import Facts
+from sgdoctor.upstream import known_gpus
 
 SECONDS = 5.0
-
-# Shared memory that one thread block may opt in to, in KiB, by compute capability (CUDA programming guide,
-# technical specifications: "Maximum amount of shared memory per thread block").
-_SHARED_KIB = {
-    "7.0": 96, "7.2": 96, "7.5": 64, "8.0": 163, "8.6": 99, "8.7": 163, "8.9": 99, "9.0": 227,
-    "10.0": 227, "10.3": 227, "11.0": 227, "12.0": 99, "12.1": 99,
-}  # fmt: skip
 
 _GPU_FACTS = ("gpus", "gpu.count", "gpu.name", "gpu.vendor", "gpu.compute_capability", "gpu.memory_mib",
               "gpu.shared_memory_bytes")  # fmt: skip
@@ -142,8 +136,8 @@ def _set_shared_memory(facts: Facts, source: str, place: str) -> None:
     capability = facts.value(rest)
     if capability is None:
         facts.set(name, None, source=source, place=place)
-    elif capability in _SHARED_KIB:
-        facts.derive(name, _SHARED_KIB[capability] * 1024, (rest,))
+    elif capability in known_gpus.SHARED_KIB:
+        facts.derive(name, known_gpus.SHARED_KIB[capability] * 1024, (rest,))
     else:
         facts.set_unknown(name, f"not known for compute capability {capability}")
 

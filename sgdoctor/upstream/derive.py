@@ -8,24 +8,17 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from sgdoctor.facts import Facts
-from sgdoctor.upstream import architectures, catalogue, expert_weights, known_gpus, moe_facts
+from sgdoctor.upstream import architectures, catalogue, expert_weights, known_gpus, moe_facts, pins
 from sgdoctor.upstream.asked_view import Open, View
 from sgdoctor.upstream.moe_places import OnHost
 
 _UNTAGGED = re.compile(r"g[0-9a-f]{7,}")
 
-_PINS = {
-    "pin.torch": "torch",
-    "pin.transformers": "transformers",
-    "pin.flashinfer_python": "flashinfer-python",
-    "pin.flashinfer_cubin": "flashinfer-cubin",
-}
-
 
 def machine(facts: Facts) -> None:
     """Derive what the release and the GPUs say by themselves; it needs no flags."""
     _release(facts)
-    _pins(facts)
+    pins.derive(facts)
     _gpus(facts)
 
 
@@ -53,23 +46,6 @@ def _release(facts: Facts) -> None:
     known = not between and version.base_version in catalogue.releases()
     facts.derive("sglang.known", known, ["sglang.version"])
     facts.derive("sglang.development", between, ["sglang.version"])
-
-
-def _pins(facts: Facts) -> None:
-    """Derive what the release requires exactly (pin.*)."""
-    version = facts.value("sglang.version")
-    release = catalogue.resolve(version) if version is not None else None
-    names = [*_PINS, "pin.triton", "pin.kernel", "pin.kernel_minimum"]
-    if release is None:
-        for name in names:
-            facts.set_unknown(name, "no SGLang release to go by", ["sglang.version"])
-        return
-    pins: dict[str, str | None] = {name: release.pins.get(package) for name, package in _PINS.items()}
-    pins["pin.triton"] = release.triton_pin
-    pins["pin.kernel"] = release.kernel_pin
-    pins["pin.kernel_minimum"] = release.kernel_minimum
-    for name, value in pins.items():
-        facts.derive(name, value, ["sglang.version"])
 
 
 def _gpus(facts: Facts) -> None:
