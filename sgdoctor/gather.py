@@ -220,18 +220,29 @@ def read_model(each: Gathered, sources: Sources) -> None:
     from sgdoctor.collect import model
 
     facts = each.facts
+    overrides = _overrides(each)
     if sources.model:
         path = Path(sources.model)
-        each.look("model", str(path), lambda: model.read_model(facts, path))
+        each.look("model", str(path), lambda: model.read_model(facts, path, overrides))
         return
     name = _model_name(each)
     if name is None:
         return
     found = model.find_model(name, _mounted(each.command), _cache_variables(facts))
     if found is not None:
-        each.look("model", str(found), lambda: model.read_model(facts, found), named=False)
+        each.look("model", str(found), lambda: model.read_model(facts, found, overrides), named=False)
     else:
         facts.notes.append(f"{name} is not on this machine: pass its config.json with --model")
+
+
+def _overrides(each: Gathered) -> dict[str, Any]:
+    """Return what --json-model-override-args changes in the model's config."""
+    text = each.command.written("--json-model-override-args") if each.command is not None else None
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        each.facts.notes.append(f"--json-model-override-args: {error}")
+        return {}
 
 
 def _model_name(each: Gathered) -> str | None:

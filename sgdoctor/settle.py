@@ -44,6 +44,7 @@ def settle(facts: Facts, command: LaunchCommand | None) -> None:
     arguments.effective(facts)
     container = command.container if command is not None else None
     derive.derive(facts, container.on_host if container is not None else None)
+    _missing_files(facts)
     server.derive(facts)
     version = facts.value("sglang.version")
     requirements.derive(facts, requirements.of_release(version) if version else None)
@@ -71,13 +72,22 @@ def _longer_context(facts: Facts) -> None:
     value = facts.value(variable)
     allowed = isinstance(value, str) and value.lower() in _TRUE
     known = [name for name in (variable, in_use) if facts.known(name)]
-    overrides = "asked.json_model_override_args"
-    if not allowed and in_use not in known and facts.value(overrides) not in (None, "{}"):
-        facts.set_unknown(
-            "context.longer_allowed", "--json-model-override-args may change the length", [in_use]
-        )
-        return
     facts.derive("context.longer_allowed", allowed or in_use in known, known)
+
+
+def _missing_files(facts: Facts) -> None:
+    """Name the files for want of which the built-in config is used, the up projection's first."""
+    name, up = "moe.missing_files", "moe.up.source"
+    if not facts.known(up):
+        facts.set_unknown(name, "the config lookup is not known", [up])
+        return
+    files = []
+    if facts.value(up) == "default":
+        files.append("moe.up.expected_file")
+        if facts.value("moe.down.source") in ("default", "up"):
+            files.append("moe.down.expected_file")
+    known = [file for file in files if facts.known(file)]
+    facts.derive(name, [facts.value(file) for file in known], [up, *known])
 
 
 def _triton_build(facts: Facts) -> None:

@@ -49,13 +49,13 @@ _MOE_FACTS = ("model.experts", "model.experts_per_token", "model.moe_intermediat
 _DTYPES = {"float16", "bfloat16", "float32"}
 
 
-def read_model(facts: Facts, path: Path) -> None:
-    """Set model.* from a model folder or a config.json.
+def read_model(facts: Facts, path: Path, overrides: Mapping[str, Any] | None = None) -> None:
+    """Set model.* from a model folder or a config.json; ``overrides`` are --json-model-override-args.
 
     Raises UsageError when there is none, or when it is no JSON object.
     """
     file = path / "config.json" if path.is_dir() else path
-    config = _read_json(file)
+    config = overridden(_read_json(file), overrides or {})
     text = text_part(config)
     reader = _Reader(facts, str(file))
     architecture = _architecture(config)
@@ -73,6 +73,18 @@ def read_model(facts: Facts, path: Path) -> None:
     reader.rope_theta(text)
     reader.experts(architecture, text)
     reader.quantization(config, file.parent)
+
+
+def overridden(config: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``config`` as SGLang changes it: key by key, parts of a part merged.
+
+    get_config in srt/utils/hf_transformers (0.5.7, 0.5.12: replaced key by key; 0.5.23: parts merged).
+    """
+    merged = dict(config)
+    for key, value in overrides.items():
+        old = merged.get(key)
+        merged[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
