@@ -17,18 +17,30 @@ from pathlib import Path
 _RESOLVERS = (
     "srt/server_args.py",
     "srt/arg_groups/",
-    "srt/hardware_backend/",
-    "srt/platforms/",
     "srt/parser/template_detection.py",
     "srt/managers/template_detection.py",
 )
-_DECLARATIONS = "srt/arg_groups/fields/"
+# Where a platform sets its own defaults, on ``args``.
+_PLATFORMS = ("srt/hardware_backend/", "srt/platforms/")
+# What is no decision about the server's arguments: their declarations, the sizes of the process groups as
+# they were formed (runtime_context, distributed), an encoder's workers.
+_ELSEWHERE = (
+    "srt/arg_groups/fields/",
+    "srt/disaggregation/encode",
+    "srt/distributed/",
+    "srt/runtime_context.py",
+)
 # Methods that only copy what was parsed.
 _COPIES = frozenset({"from_cli_args", "add_cli_args"})
-# Names under which the arguments are known where they are not resolved.
+# Names under which the arguments are known.
 _RECORDS = frozenset({"server_args", "sa", "get_global_server_args", "get_server_args"})
-# Names under which resolvers know them.
-_RESOLVER_RECORDS = _RECORDS | {"self", "args", "config"}
+_PLATFORM_RECORDS = _RECORDS | {"args"}
+_RESOLVER_RECORDS = _PLATFORM_RECORDS | {"self", "config"}
+# Without one of these a module writes none: parsing all of them takes long.
+_MAY_WRITE = re.compile(
+    r"\b(args|\w*server_args(\(\))?|sa)\.\w+ *(=(?!=)|\W{1,2}=|,.*=)"
+    r"|setattr\(|declare|override|replace_resolved"
+)
 # Calls whose keyword arguments are fields with their new values: declare_resolution, declare_late_resolution,
 # override, replace_resolved; in resolvers also those that fill a dict of decisions.
 _SETTER = re.compile(r"declare|override|replace_resolved")
@@ -44,12 +56,15 @@ def read_rewrites(package_dir: Path, fields: Iterable[str], resolvable: Iterable
     found = set(resolvable)
     for path in sorted((package_dir / "srt").rglob("*.py")):
         relative = path.relative_to(package_dir).as_posix()
-        if relative.startswith(_DECLARATIONS):
+        if relative.startswith(_ELSEWHERE):
             continue
-        resolves = relative.startswith(_RESOLVERS)
+        reader = _Reader(names)
+        if relative.startswith(_RESOLVERS):
+            reader.resolves, reader.records = True, _RESOLVER_RECORDS
+        elif relative.startswith(_PLATFORMS):
+            reader.records = _PLATFORM_RECORDS
         text = path.read_text(encoding="utf-8")
-        if resolves or "server_args" in text or ".override(" in text:
-            reader = _Reader(names, resolves=resolves)
+        if reader.resolves or _MAY_WRITE.search(text):
             reader.visit(ast.parse(text))
             found |= reader.found
     return frozenset(found)
@@ -58,9 +73,10 @@ def read_rewrites(package_dir: Path, fields: Iterable[str], resolvable: Iterable
 class _Reader(ast.NodeVisitor):
     """Collects the fields that one module may write."""
 
-    def __init__(self, names: frozenset[str], *, resolves: bool) -> None:
+    def __init__(self, names: frozenset[str]) -> None:
         self.names = names
-        self.resolves = resolves
+        self.resolves = False
+        self.records = _RECORDS
         self.found: set[str] = set()
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -70,7 +86,9 @@ class _Reader(ast.NodeVisitor):
         inside = list(ast.walk(node))
         if any(self._sets_computed_names(child) for child in inside):
             self._add(child.value for child in inside if isinstance(child, ast.Constant))
-            self._add(child.arg for child in inside if isinstance(child, ast.keyword))
+            for call in inside:
+                if isinstance(call, ast.Call) and _RESOLVER_SETTER.search(_last_name(call.func)):
+                    self._add(key.arg for key in call.keywords)
             for prefix in filter(None, map(_prefix, inside)):
                 self._add(name for name in self.names if name.startswith(prefix))
         self.generic_visit(node)
@@ -112,7 +130,7 @@ class _Reader(ast.NodeVisitor):
         self.found.update(name for name in names if isinstance(name, str) and name in self.names)
 
     def _is_record(self, node: ast.expr) -> bool:
-        return _last_name(node) in (_RESOLVER_RECORDS if self.resolves else _RECORDS)
+        return _last_name(node) in self.records
 
     def _assigned(self, target: ast.expr) -> Iterator[str]:
         if isinstance(target, ast.Tuple | ast.List):

@@ -63,8 +63,8 @@ def read_flags(package_dir: Path) -> list[Flag]:
     renamed = _renamed_destinations(source)
     flags = [replace(flag, dest=renamed.get(flag.dest, flag.dest)) for flag in found if flag is not None]
     for flag in flags:
-        if not all(known(part) for part in (flag.default, flag.const, flag.choices)):
-            raise SourceError(f"{flag.option}: its values cannot be told from the source")
+        if not known([flag.default, flag.const]):
+            raise SourceError(f"{flag.option}: its default cannot be told from the source")
     return flags
 
 
@@ -171,7 +171,9 @@ def _flag(names: list[Any], keywords: dict[str, Any]) -> Flag:
     if "default" not in keywords and action in ("store_true", "deprecated_true"):
         default = False
     longest = next((option for option in options if option.startswith("--")), options[0])
-    choices = keywords.get("choices")
+    choices = plain(keywords.get("choices"))
+    if not known(choices):
+        raise SourceError(f"{options[0]}: its choices cannot be told from the source")
     const = keywords.get("const_value") if action == "deprecated_const" else keywords.get("const")
     error, help_text = keywords.get("error_message"), keywords.get("help")
     return Flag(
@@ -181,7 +183,7 @@ def _flag(names: list[Any], keywords: dict[str, Any]) -> Flag:
         type=_TYPES[type_name],
         nargs=keywords.get("nargs", 0 if action in _TAKE_NO_VALUE else None),
         const=plain(const),
-        choices=None if choices is None else tuple(plain(choices)),
+        choices=None if choices is None else tuple(choices),
         default=None if default == SUPPRESS else default,
         suppressed=default == SUPPRESS,
         required=keywords.get("required") is True,
