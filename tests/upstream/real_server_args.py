@@ -209,7 +209,8 @@ def main():
 
         fields = [field.name for field in msgspec.structs.fields(ServerArgs)]
     actions = [_action(action) for action in parser._actions if action.dest != "help"]
-    print(json.dumps({"actions": actions, "fields": fields}))
+    parsed = {name: _plain(value) for name, value in vars(parser.parse_args(["--model-path", "m"])).items()}
+    print(json.dumps({"actions": actions, "fields": fields, "parsed": parsed}))
 
 
 main()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sgdoctor.upstream import catalogue
 from sgdoctor.upstream.flag import Flag
 from sgdoctor.upstream.source_fields import ServerArgsSource, SourceError
 from sgdoctor.upstream.source_flags import read_flags
@@ -60,6 +61,14 @@ def test_the_flags_are_those_of_the_real_parser_in_its_order(real):
 def test_the_fields_are_those_of_the_real_class_in_its_order(real):
     package, said = real
     assert [field.name for field in ServerArgsSource(package).fields()] == said["fields"]
+
+
+def test_the_catalogue_has_the_defaults_that_the_real_parser_leaves(real):
+    package, said = real
+    release = catalogue.resolve(package.parent.name)
+    parsed = {RENAMED.get(name, name): value for name, value in said["parsed"].items()}
+    assert parsed.pop("model_path") == "m"
+    assert {name: release.default(name) for name in parsed} == parsed
 
 
 def as_read(flag: Flag) -> dict[str, object]:
