@@ -81,13 +81,14 @@ def _missing_files(facts: Facts) -> None:
     if not facts.known(up):
         facts.set_unknown(name, "the config lookup is not known", [up])
         return
-    files = []
+    files, inputs = [], [up]
     if facts.value(up) == "default":
         files.append("moe.up.expected_file")
         if facts.value("moe.down.source") in ("default", "up"):
             files.append("moe.down.expected_file")
+            inputs.append("moe.down.source")
     known = [file for file in files if facts.known(file)]
-    facts.derive(name, [facts.value(file) for file in known], [up, *known])
+    facts.derive(name, [facts.value(file) for file in known], [*inputs, *known])
 
 
 def _triton_build(facts: Facts) -> None:

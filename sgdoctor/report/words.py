@@ -19,6 +19,8 @@ QUIET = frozenset(
         "log.has_start",
         "log.records",
         "moe.config_matters",
+        "moe.down.expected_file",
+        "moe.up.expected_file",
         "packages.complete",
         "sglang.known",
         "sglang.version",
