@@ -15,12 +15,14 @@ from sgdoctor import snapshot as snapshots
 from sgdoctor.engine import evaluate, recommend
 from sgdoctor.engine import rules as packs
 from sgdoctor.engine import select as selection
+from sgdoctor.engine.model import Result
 from sgdoctor.engine.rules import CompiledRule
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Facts
 from sgdoctor.report import build
-from sgdoctor.report.model import DeploymentReport, Report
+from sgdoctor.report.model import DeploymentReport, Looked, Report
 from sgdoctor.sources import Sources
+from sgdoctor.target import path
 
 Progress = Callable[[str], None]
 
@@ -31,26 +33,58 @@ def check(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     rules: Iterable[Path] = (),
+    target: str | None = None,
+    from_version: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Examine the deployments that ``sources`` name (by default those on this machine) and return the report.
 
     ``select`` and ``ignore`` take codes, beginnings of codes and names of rules; ``rules`` folders of more
-    rules. Raises UsageError for what the operator must mend, Undecided when there is nothing to check.
+    rules. ``target`` (``sglang=0.5.23``, ``sglang=latest``): the report is about the deployments at that
+    release, with what changes on the way from the one in use, or from ``from_version``. Raises UsageError for
+    what the operator must mend, Undecided when there is nothing to check.
     """
     sources = sources or Sources()
+    if target is not None:
+        path.wanted(target)
+    elif from_version is not None:
+        raise UsageError("--from-version says what --target compares with; name the release with --target")
     pack = packs.load([Path(folder) for folder in rules])
     chosen = selection.select(pack, select, ignore)
     patterns = {
         code: text for code, text in pack.patterns().items() if code in {rule.code for rule in chosen}
     }
     gathered = gather.gather(sources, patterns, progress)
+    if target is not None:
+        return Report.of(moved(each, chosen, sources, target, from_version) for each in gathered)
     return Report.of(judge(each, chosen, sources) for each in gathered)
 
 
 def judge(gathered: gather.Gathered, rules: Sequence[CompiledRule], sources: Sources) -> DeploymentReport:
     """Hold the facts of one deployment against ``rules``."""
-    results = evaluate.evaluate(rules, gathered.facts)
+    return _reported(gathered, evaluate.evaluate(rules, gathered.facts), rules, sources)
+
+
+def moved(
+    gathered: gather.Gathered,
+    rules: Sequence[CompiledRule],
+    sources: Sources,
+    target: str,
+    from_version: str | None = None,
+) -> DeploymentReport:
+    """Hold one deployment against ``rules`` as it is at the release ``target``, and say what changes."""
+    from sgdoctor.target import compare, walk
+
+    way = walk.Walk(gathered, rules, sources, target, from_version)
+    looked = [*gathered.looked, Looked("assume", f"{path.OPTION} {target}")]
+    there = msgspec.structs.replace(gathered, facts=way.end.facts, looked=looked)
+    report = _reported(there, list(way.end.results.values()), rules, sources)
+    return msgspec.structs.replace(report, moved_from=way.version, changes=compare.changes(way))
+
+
+def _reported(
+    gathered: gather.Gathered, results: Sequence[Result], rules: Sequence[CompiledRule], sources: Sources
+) -> DeploymentReport:
     found = [result.finding for result in results if result.finding is not None]
     return build.deployment(
         gathered.name,

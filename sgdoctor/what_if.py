@@ -54,7 +54,7 @@ def apply(facts: Facts, *, gpu: str | None, assumptions: Sequence[str]) -> Facts
     for name, fact in facts.items():
         if name in gone or (gpu and name.startswith(_GPU)) or result.known(name):
             continue
-        if changed and isinstance(fact, Known) and _observed(name, fact):
+        if changed and isinstance(fact, Known) and observed(name, fact):
             left_out = True
         else:
             result.put(name, fact)
@@ -69,7 +69,8 @@ def apply(facts: Facts, *, gpu: str | None, assumptions: Sequence[str]) -> Facts
     return result
 
 
-def _observed(name: str, fact: Known) -> bool:
+def observed(name: str, fact: Known) -> bool:
+    """Whether a fact is only what a server said about itself, and not what it had been asked for."""
     if name in _KEPT or name.startswith(_KEPT_FAMILIES):
         return False
     return all(each.source in _OBSERVED for each in fact.provenance) and bool(fact.provenance)

@@ -18,6 +18,9 @@ SEVERITIES = ("error", "warning", "info", "never")
 _FORMAT = f"{' or '.join(FORMATS)}. Default: terminal."
 _FAIL_ON = "Exit with 1 at findings this bad: error, warning, info or never. Default: error."
 
+_TARGET = "At another release (or sglang=latest), and what changes on the way there."
+_FROM = "The release in use, for --target, where no source tells."
+
 EPILOG = """\b
 Examples:
   sgdoctor check
@@ -26,6 +29,7 @@ Examples:
   sgdoctor check --launch launch.sh --model config.json --environment env.json
   sgdoctor check --gpu H200:8 -- python3 -m sglang.launch_server --tp 8 ...
   sgdoctor check --launch launch.sh --fail-on warning || exit 1
+  sgdoctor check --target sglang=latest --launch launch.sh --model config.json --environment env.json
 
 With no source, this machine is looked at: its GPUs, its Python environment and every running server.
 Each source alone is enough for the rules that it can decide; the others are counted, and listed with -v.
@@ -34,6 +38,8 @@ Each source alone is enough for the rules that it can decide; the others are cou
 
 @click.command("check", cls=SourcesCommand, epilog=EPILOG)
 @source_options
+@click.option("--target", metavar="sglang=VERSION", help=_TARGET)
+@click.option("--from-version", metavar="VERSION", help=_FROM)
 @click.option(
     "--format", "form", metavar="FORMAT", type=click.Choice(FORMATS), default="terminal", help=_FORMAT
 )
@@ -70,6 +76,8 @@ def command(**options: Any) -> int:
             select=codes(options["select"]),
             ignore=codes(options["ignore"]),
             rules=options["rules"],
+            target=options["target"],
+            from_version=options["from_version"],
             progress=progress.say,
         )
     if output is None:

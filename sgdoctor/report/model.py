@@ -19,6 +19,31 @@ SCHEMA: Literal["sgdoctor-report-1"] = "sgdoctor-report-1"
 
 FailOn = Literal["error", "warning", "info", "never"]
 State = Literal["understood", "partly", "nothing"]
+ChangeKind = Literal[
+    "flag-gone",
+    "flag-renamed",
+    "flag-ambiguous",
+    "flag-prefix",
+    "flag-value",
+    "flag-ignored",
+    "flag-deprecated",
+    "flag-accepted",
+    "flag-default",
+    "launch-refused",
+    "setting",
+    "pin",
+    "cuda",
+    "python",
+    "config-lost",
+    "config-gained",
+    "config-other",
+    "config-name",
+    "config-folder",
+    "config-unread",
+    "moe-runner",
+    "rule-entered",
+    "rule-left",
+]
 
 # Exit codes; docs/exit-codes.md.
 CLEAN, FOUND, USAGE, UNDECIDED, INTERNAL = range(5)
@@ -98,10 +123,32 @@ class Disagreement(msgspec.Struct, frozen=True):
     other: Reading
 
 
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes different for a deployment when it moves to another release (--target).
+
+    ``subject`` is the flag, package, file or rule; ``before`` and ``after`` what it is with the release in
+    use and with the other (null: there is none); ``release`` the one that brought the difference, whichever
+    direction the deployment moves in (null: not tied to one). Severity *error*: the server will not start or
+    will die. ``do`` is what to do about it. ``minor``: for completeness; the terminal shows it with -v.
+    """
+
+    kind: ChangeKind
+    subject: str
+    before: str | None
+    after: str | None
+    release: str | None
+    severity: Severity
+    message: str
+    do: str | None = None
+    minor: bool = False
+
+
 class DeploymentReport(msgspec.Struct, frozen=True, kw_only=True):
     """One deployment: its findings, worst first, and everything that qualifies them.
 
-    ``consequences`` maps the code of a finding to the code of the finding that explains it.
+    ``consequences`` maps the code of a finding to the code of the finding that explains it. ``moved_from`` is
+    the release in use when the report is about another one (--target), ``changes`` what differs between them,
+    worst first.
     """
 
     name: str
@@ -115,11 +162,14 @@ class DeploymentReport(msgspec.Struct, frozen=True, kw_only=True):
     looked_at: list[Looked] = []
     notes: list[str] = []
     conflicts: list[Disagreement] = []
+    moved_from: str | None = None
+    changes: list[Change] = []
 
     @property
     def worst(self) -> Severity | None:
-        """The worst severity found, leaving out what is only suspected (confidence low)."""
+        """The worst severity found, changes included, without what is only suspected (confidence low)."""
         found = {finding.severity for finding in self.findings if finding.confidence != "low"}
+        found |= {change.severity for change in self.changes if not change.minor}
         return next((severity for severity in SEVERITIES if severity in found), None)
 
     @property

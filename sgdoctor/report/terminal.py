@@ -8,6 +8,7 @@ from itertools import chain
 
 from sgdoctor.engine.model import Evidence, Finding, Recommendation
 from sgdoctor.facts import NOT_ASKED
+from sgdoctor.report import changes
 from sgdoctor.report.header import deciding, header, joined, looked
 from sgdoctor.report.layout import NARROWEST, Line, Span, columns, command, flow, printable, words
 from sgdoctor.report.model import DeploymentReport, Report, Summary, UndecidedRule
@@ -61,9 +62,11 @@ class _Page:
     def deployment(self, deployment: DeploymentReport) -> list[Line]:
         shown = [each for each in deployment.findings if self.verbose or each.confidence != "low"]
         notes = self.notes(deployment)
-        if not (shown or notes or self.verbose) and deployment.decided and deployment.understood:
+        moves = changes.lay_out(deployment, width=self.width, encoding=self.encoding, verbose=self.verbose)
+        if not (shown or notes or moves or self.verbose) and deployment.decided and deployment.understood:
             return self.healthy(deployment)
         blocks = [self.title(deployment)]
+        blocks += [moves] if moves else []
         blocks += [self.finding(each, deployment.consequences.get(each.code)) for each in shown]
         if not shown:
             blocks.append(self.nothing_found(deployment) + notes)
