@@ -24,15 +24,19 @@ def become(command: Sequence[str]) -> int:
     atexit._run_exitfuncs()  # noqa: SLF001 (nobody else will: the archive's temporary folder)
     for each in _IGNORED_BY_PYTHON:
         signal.signal(each, signal.SIG_DFL)
-    problem = errno.ENOENT
+    problem, found = errno.ENOENT, b""
     for file in _candidates(words[0], environment):
         failure = _execute(file, words, environment)
-        if failure != errno.ENOENT and (b"/" in words[0] or os.path.isfile(file)):  # noqa: PTH113
-            problem = failure
-            break
-    what = "command not found" if problem == errno.ENOENT else os.strerror(problem)
-    say(f"{command[0]}: {what}")
+        if not found and (os.path.isfile(file) or b"/" in words[0]):  # noqa: PTH113
+            problem, found = failure, file
+    say(f"{command[0]}: {_reason(problem, found)}")
     return NOT_FOUND if problem == errno.ENOENT else NOT_EXECUTABLE
+
+
+def _reason(problem: int, found: bytes) -> str:
+    if problem != errno.ENOENT or (found and not os.path.exists(found)):  # noqa: PTH110
+        return os.strerror(problem)
+    return "cannot execute: required file not found" if found else "command not found"
 
 
 def own_environment() -> dict[bytes, bytes]:

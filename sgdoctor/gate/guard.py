@@ -37,7 +37,7 @@ def decide(options: Sequence[str], command: Sequence[str]) -> int:
     """
     try:
         with stoppable():
-            code = _run([*options, *(["--", *command] if command else [])])
+            code = _run(options, command)
     except Stopped as stopped:
         return stopped.end()
     if code in (UNDECIDED, INTERNAL) and command and REQUIRE not in options:
@@ -45,24 +45,28 @@ def decide(options: Sequence[str], command: Sequence[str]) -> int:
     return code
 
 
-def _run(arguments: list[str]) -> int:
+def _run(options: Sequence[str], command: Sequence[str]) -> int:
     try:
         from sgdoctor.cli.group import run
-
-        return run(["gate", *arguments])
     except Exception as error:  # noqa: BLE001 (a module that is missing or broken, whichever)
-        say(f"sgdoctor does not work here: {type(error).__name__}: {error}")
-        return INTERNAL
+        broken = Answer(INTERNAL, f"sgdoctor does not work here: {type(error).__name__}: {error}")
+        return _followed(broken, require_known=REQUIRE in options or not command)
+    return run(["gate", *options, *(["--", *command] if command else [])])
 
 
 def guard(judge: Callable[[Progress], Answer], deadline: float, *, require_known: bool) -> int:
     """Have the command judged within ``deadline`` seconds of the start; return LAUNCH or an exit code."""
-    from sgdoctor.gate.asking import ask
-
     try:
+        from sgdoctor.gate.asking import ask
+
         answer = ask(judge, _STARTED + deadline, f"{deadline:g} s")
-    except OSError as error:  # no more processes or descriptors
-        answer = Answer(INTERNAL, f"the check did not start: {error.strerror or error}")
+    except Exception as error:  # noqa: BLE001 (no more processes, no more descriptors, a broken module)
+        answer = Answer(INTERNAL, f"the check did not start: {type(error).__name__}: {error}")
+    return _followed(answer, require_known=require_known)
+
+
+def _followed(answer: Answer, *, require_known: bool) -> int:
+    """Say what becomes of the command; return LAUNCH or an exit code."""
     write(answer.report)
     if answer.blocks:
         say(f"{answer.line}; not launched")
