@@ -20,7 +20,7 @@ from sgdoctor.engine.rules import CompiledRule
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Facts
 from sgdoctor.report import build
-from sgdoctor.report.model import DeploymentReport, Looked, Report
+from sgdoctor.report.model import DeploymentReport, Report
 from sgdoctor.sources import Sources
 from sgdoctor.target import path
 
@@ -76,8 +76,7 @@ def moved(
     from sgdoctor.target import compare, walk
 
     way = walk.Walk(gathered, rules, sources, target, from_version)
-    looked = [*gathered.looked, Looked("assume", f"{path.OPTION} {target}")]
-    there = msgspec.structs.replace(gathered, facts=way.end.facts, looked=looked)
+    there = msgspec.structs.replace(gathered, facts=way.end.facts)
     report = _reported(there, list(way.end.results.values()), rules, sources)
     return msgspec.structs.replace(report, moved_from=way.version, changes=compare.changes(way))
 

@@ -37,7 +37,7 @@ def report_of(folder: Path, expected: dict[str, Any], monkeypatch: pytest.Monkey
         name: tuple(value) if isinstance(value, list) else value
         for name, value in expected["sources"].items()
     }
-    return examine.check(Sources(**given))
+    return examine.check(Sources(**given), target=expected.get("target"))
 
 
 def test_every_capture_has_an_expectation() -> None:

@@ -33,7 +33,7 @@ class Written(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The words, as they are written, secrets redacted."""
-        return redact.text(" ".join(self.tokens))
+        return redact.text(" ".join(map(str, self.tokens)))
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ def _written(tokens: list[Token]) -> list[Written]:
         first = tokens[start]
         if first == "--" or not (first.known or "=" in first.prefix):
             continue
-        option = (first if first.known else first.prefix).partition("=")[0]
+        option = str(first if first.known else first.prefix).partition("=")[0]
         found.append(Written(option, tuple(tokens[start:end]), first.at))
     return found
 

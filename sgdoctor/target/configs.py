@@ -1,33 +1,28 @@
-"""Which fused-MoE kernel configs a deployment loses, gains or reads from elsewhere."""
+"""Which kernel configs a deployment loses, gains or reads from elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path as Folder
 
 from sgdoctor.engine.model import Severity
 from sgdoctor.facts import Facts
 from sgdoctor.report.model import Change, ChangeKind
+from sgdoctor.target import folders
 from sgdoctor.target.flags import release, when
 from sgdoctor.target.path import Path
-from sgdoctor.target.walk import Stage, Walk
-from sgdoctor.upstream import catalogue
-from sgdoctor.upstream.moe_config import CONFIG_DIR_VARIABLE, folder_of
+from sgdoctor.target.walk import Walk
+from sgdoctor.upstream.moe_config import folder_of
 
 _FILE = "moe.{}.expected_file"
 _SOURCE = "moe.{}.source"
 _TRITON = "moe.{}.triton"
 _FOUND = ("exact", "fallback")
-_SHOWN = 4  # files that are still named one by one
 
 
 def changes(walk: Walk) -> list[Change]:
     """Return what is different about the config files that the experts' kernel reads."""
     found = [change for change in (_runner(walk), *_files(walk)) if change is not None]
-    return [*found, *_folder(walk)]
-
-
-# --- the runner and the files it reads ---------------------------------------------------------------------
+    return [*found, *_gemm(walk), *folders.changes(walk)]
 
 
 def _runner(walk: Walk) -> Change | None:
@@ -70,7 +65,8 @@ class _Used:
     @property
     def key(self) -> tuple[object, ...]:
         """What must be the same for the same file to be used."""
-        return (self.known, self.file, self.source in _FOUND, self.triton, self.source == "error")
+        found = self.source in _FOUND
+        return (self.known, self.file, found, self.triton if found else None, self.source == "error")
 
     @property
     def place(self) -> str:
@@ -111,83 +107,18 @@ def _file(path: Path, before: _Used, after: _Used, since: str | None) -> Change:
     return _change(kind, name, before.place, after.place, since, text, severity, do)
 
 
-# --- the folder --------------------------------------------------------------------------------------------
+def _gemm(walk: Walk) -> Iterator[Change]:
+    """Yield the GEMM config files that the log says are missing and that the other release ships."""
+    for file in walk.start.facts.value("gemm.missing_files") or ():
+        name = str(file).rpartition("/")[2]
+        if name in walk.path.start.gemm_listing or name not in walk.path.end.gemm_listing:
+            continue
+        since = walk.path.since(lambda version, wanted=name: wanted in release(version).gemm_listing)  # type: ignore[misc]
+        text = f"The GEMM config {name} is there{when(walk.path, since)}; the built-in config was used."
+        yield _change("config-gained", "GEMM config", "the built-in config", name, since, text)
 
 
-def _folder(walk: Walk) -> Iterator[Change]:
-    """Yield that the folder moved, and which files of the operator's own stay behind."""
-    path = walk.path
-    facts = walk.start.facts
-    if facts.value("model.is_moe") is False or facts.value(f"env.{CONFIG_DIR_VARIABLE}") is not None:
-        return
-    old, new = path.start.moe_folder, path.end.moe_folder
-    own = own_files(facts, path.start)
-    since = path.since(lambda version: release(version).moe_folder)
-    if old != new:
-        text = f"Config files are read from {new}{when(path, since)}, not from {old}."
-        yield _change("config-folder", "config folder", old, new, since, text, minor=not _reads(walk.end))
-    if own:
-        yield _left_behind(own, old, new, since, path, wanted=_wanted(walk))
-
-
-def own_files(facts: Facts, at: catalogue.Release) -> list[str]:
-    """Return the config files of the installation on this disk that its release does not ship.
-
-    ``triton_3_5_1/E=...json``; those beside the Triton folders are read by no release and are left out.
-    """
-    place = facts.value("sglang.path")
-    if not isinstance(place, str):
-        return []
-    root = Folder(place) / at.moe_folder
-    try:
-        files = sorted(root.glob("triton_*/E=*.json"))
-    except OSError:
-        return []
-    return [
-        f"{file.parent.name}/{file.name}"
-        for file in files
-        if file.name not in at.moe_listing.get(file.parent.name, ())
-    ]
-
-
-def _wanted(walk: Walk) -> set[str]:
-    """Return the names that this deployment looks for, before or after."""
-    names = (
-        stage.facts.value(_FILE.format(projection))
-        for stage in (walk.start, walk.end)
-        for projection in ("up", "down")
-    )
-    return {name for name in names if name is not None}
-
-
-def _left_behind(
-    own: list[str], old: str, new: str, since: str | None, path: Path, *, wanted: set[str]
-) -> Change:
-    mine = [each for each in own if each.partition("/")[2] in wanted]
-    told = mine or own
-    listed = ", ".join(told[:_SHOWN]) + (f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else "")
-    if old != new:
-        text = f"{listed}: put there by hand, and no longer read{when(path, since)}: SGLang looks into {new}."
-        return _change(
-            "config-unread",
-            "own config files",
-            old,
-            new,
-            since,
-            text,
-            "warning" if mine else "info",
-            f"copy them to {new} after the upgrade, into the folder of the Triton they were tuned with",
-        )
-    text = f"{listed}: put there by hand, not of the release; only an upgrade in place keeps them."
-    do = "take them along to a new environment or image"
-    return _change("config-unread", "own config files", old, None, None, text, "info", do)
-
-
-def _reads(stage: Stage) -> bool:
-    return stage.facts.value("moe.config_matters") is True
-
-
-def _change(  # noqa: PLR0913 (the fields of a change)
+def _change(
     kind: ChangeKind,
     subject: str,
     before: str | None,
@@ -196,8 +127,6 @@ def _change(  # noqa: PLR0913 (the fields of a change)
     message: str,
     severity: Severity = "info",
     do: str | None = None,
-    *,
-    minor: bool = False,
 ) -> Change:
     return Change(
         kind=kind,
@@ -208,5 +137,4 @@ def _change(  # noqa: PLR0913 (the fields of a change)
         severity=severity,
         message=message,
         do=do,
-        minor=minor,
     )

@@ -80,12 +80,13 @@ def put_release(facts: Facts, release: Release, place: str) -> None:
     facts.set("sglang.version", release.version, source=SOURCE, place=place)
 
 
-def put_packages(facts: Facts, release: Release, place: str, *, only_unknown: bool = False) -> None:
-    """Make the packages those that pip would bring for ``release``; what was assumed stays.
+def put_packages(
+    facts: Facts, release: Release, place: str, kept: frozenset[str], *, only_unknown: bool = False
+) -> None:
+    """Make the packages those that pip would bring for ``release``, but for the facts ``kept``.
 
     ``only_unknown``: what was read stays too.
     """
-    kept = assumed(facts)
     install = _Install(facts, place, kept, only_unknown=only_unknown)
     arch = facts.value("host.arch", "x86_64")
     for requirement in release.requirements:

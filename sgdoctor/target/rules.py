@@ -22,8 +22,6 @@ def changes(walk: Walk) -> list[Change]:
 def _one(walk: Walk, code: str) -> Change | None:
     before, after = walk.start.outcome(code), walk.end.outcome(code)
     if after == Outcome.FAIL and before != Outcome.FAIL:
-        if before not in _GOOD and walk.at(walk.path.start.version).outcome(code) not in _GOOD:
-            return None  # whether it was there before is not known
         return _entered(walk, code)
     if before == Outcome.FAIL and after in _GOOD:
         return _left(walk, code)
@@ -33,7 +31,11 @@ def _one(walk: Walk, code: str) -> Change | None:
 def _entered(walk: Walk, code: str) -> Change | None:
     finding = _finding(walk.end.results[code].finding)
     since = walk.since(lambda stage: stage.outcome(code) == Outcome.FAIL)
-    text = f"{code} applies{_when(walk.path, since)}: {finding.title}."
+    known = walk.start.outcome(code) in _GOOD
+    if since is None and not known:
+        return None  # nothing tells that it is not there already
+    doubt = "" if known else ", and could not be decided before"
+    text = f"{code} applies{_when(walk.path, since)}{doubt}: {finding.title}."
     suspected = finding.confidence == "low"
     return Change(
         kind="rule-entered",

@@ -17,7 +17,7 @@ from sgdoctor.settle import settle
 from sgdoctor.sources import Sources
 from sgdoctor.target import command as commands
 from sgdoctor.target import path as paths
-from sgdoctor.target.install import from_pypi, put_packages, put_release, read_facts
+from sgdoctor.target.install import assumed, from_pypi, put_packages, put_release, read_facts
 from sgdoctor.upstream import catalogue
 
 
@@ -52,10 +52,14 @@ class Walk:
         self.command: LaunchCommand | None = gathered.command or commands.rebuilt(gathered.facts)
         self._sample = sources.sample
         self._read = read_facts(gathered.facts, with_command=self.command is not None)
+        self._assumed = assumed(gathered.facts)
         self._from_pypi = from_pypi(gathered.facts)
         self._stages: dict[str, Stage] = {}
         end = paths.wanted(target)
-        facts = gathered.facts if from_version is None else self._from(gathered.facts, from_version)
+        facts = gathered.facts
+        if from_version is not None:
+            facts = self._from(facts, from_version)
+            self._read = read_facts(facts, with_command=self.command is not None)
         self.version = facts.value("sglang.version")
         self.path = paths.between(paths.in_use(self.version), end)
         self.stays = self.path.start.exact and self.path.start.version == end.version
@@ -91,7 +95,7 @@ class Walk:
         facts = read_facts(read, with_command=self.command is not None)
         put_release(facts, release, place)
         if self._from_pypi:
-            put_packages(facts, release, place, only_unknown=only_unknown)
+            put_packages(facts, release, place, self._assumed, only_unknown=only_unknown)
         settle(facts, self.command)
         if self._sample:
             samples.shorten(facts, self._sample)
