@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,7 @@ def _starts_flag(token: Token) -> bool:
 def _written(tokens: list[Token]) -> list[Written]:
     starts = [number for number, token in enumerate(tokens) if _starts_flag(token)]
     found = []
-    for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
+    for start, end in itertools.pairwise([*starts, len(tokens)]):
         first = tokens[start]
         if first == "--" or not (first.known or "=" in first.prefix):
             continue

@@ -63,7 +63,7 @@ class _Pins:
             if installed is not None:
                 do = f"pip uninstall {name}: pip leaves it behind"
         elif before is None:
-            text = f"{name} {after} is required{when(self.path, since)}"
+            text = f"{name} {f'({after})' if after == _ANY else after} is required{when(self.path, since)}"
         else:
             text = f"{name} moves from {before} to {after}"
             text += _steps(self.path, self.path.moves(lambda version: pin(release(version))))
