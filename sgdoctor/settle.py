@@ -32,23 +32,25 @@ _TRUE = ("true", "1", "yes", "y")
 
 def settle(facts: Facts, command: LaunchCommand | None) -> None:
     """Derive all facts that follow from those collected; ``command`` is read with the release now known."""
-    from sgdoctor.collect import launch_asked, requirements, server
-    from sgdoctor.upstream import arguments, deaths, derive, piecewise, switches
+    from sgdoctor.collect import launch_asked, launch_network, requirements
+    from sgdoctor.upstream import arguments, attention, deaths, derive, piecewise, switches
 
     deaths.explain(facts)
     _installed_release(facts)
     if command is not None:
         launch_asked.interpret(facts, command)
+        launch_network.collect(facts, command)
     switches.derive(facts)
     derive.machine(facts)
     arguments.effective(facts)
+    arguments.exposure(facts)
     container = command.container if command is not None else None
     derive.derive(facts, container.on_host if container is not None else None)
     _missing_files(facts)
-    server.derive(facts)
     version = facts.value("sglang.version")
     requirements.derive(facts, requirements.of_release(version) if version else None)
     piecewise.derive(facts)
+    attention.derive(facts)
     _longer_context(facts)
     _triton_build(facts)
     _conflicts(facts)

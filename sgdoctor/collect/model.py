@@ -66,6 +66,7 @@ def read_model(facts: Facts, path: Path, overrides: Mapping[str, Any] | None = N
     reader.put("model.is_multimodal", any(config.get(field) is not None for field in _OTHER_SENSES))
     reader.put("model.is_hybrid", architectures.is_hybrid(config, text))
     reader.number("model.hidden_size", text, ("hidden_size", "n_embd", "d_model"))
+    reader.put("model.intermediate_size", _number(text.get("intermediate_size")))
     reader.number("model.layers", text, ("num_hidden_layers", "n_layer", "num_layers", "n_layers"))
     reader.kv_heads(text)
     reader.dtype(config, text)
