@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import msgspec
 from sgdoctor import redact
 from sgdoctor.collect.launch_bash import Found, Walk, follow
 from sgdoctor.collect.launch_containers import Container
+from sgdoctor.collect.launch_network import Network
 from sgdoctor.collect.launch_words import Value, Word
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Facts
@@ -60,6 +61,9 @@ class LaunchCommand(msgspec.Struct):
     ``name`` is the script's name as it was given, or "command line"; ``folder`` where its relative paths
     start. ``entry`` is ``launch_server`` or ``serve``; ``words`` are the arguments after it. ``variables``
     are those that redact.environment lets through; ``closed``: the server gets no others (``env -i``).
+    ``network`` is how it is reached, None when the file fences nothing in. ``label`` tells the servers of one
+    file apart; those of one ``group`` may be nodes of one server. ``settings`` are options that a
+    configuration file gives, ``gpus`` how many GPUs the server gets and the line that says so.
     """
 
     name: str
@@ -72,6 +76,11 @@ class LaunchCommand(msgspec.Struct):
     container: Container | None = None
     notes: list[str] = []
     folder: Path | None = None
+    network: Network | None = None
+    label: str = ""
+    group: str = ""
+    settings: dict[str, str] = {}
+    gpus: tuple[int, int] | None = None
 
     @property
     def source(self) -> str:
@@ -89,7 +98,7 @@ class LaunchCommand(msgspec.Struct):
 
     def written(self, *options: str) -> str | None:
         """Return the value written after one of ``options``, to tell commands apart, or None."""
-        found: str | None = None
+        found = next((self.settings[option] for option in options if option in self.settings), None)
         for number, word in enumerate(self.words):
             name, equals, value = word.text.partition("=")
             if name in options and word.known:
@@ -122,6 +131,11 @@ def read_script(path: Path | str) -> list[LaunchCommand]:
     Raises UsageError for what is no readable text file, holds no SGLang command, or has one that bash would
     not understand.
     """
+    return parse_script(read_text(path), str(path), Path(path).parent)
+
+
+def read_text(path: Path | str) -> str:
+    """Return the text of a launch file. Raises UsageError for what is no readable text file."""
     file = Path(path)
     try:
         if file.is_dir():
@@ -137,25 +151,34 @@ def read_script(path: Path | str) -> list[LaunchCommand]:
     if b"\0" in data:
         raise UsageError(f"{path} is a binary file, not a launch script")
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text (byte {error.start})") from error
-    return parse_script(text, str(path), file.parent)
 
 
-def parse_script(text: str, name: str, folder: Path | None = None) -> list[LaunchCommand]:
-    """Return the SGLang commands of the script ``text``. Raises UsageError as ``read_script`` does."""
+def parse_script(
+    text: str, name: str, folder: Path | None = None, given: Mapping[str, Value] | None = None
+) -> list[LaunchCommand]:
+    """Return the SGLang commands of the script ``text``, which starts with the variables ``given``.
+
+    Raises UsageError as ``read_script`` does.
+    """
     walk = Walk(name)
     if "\r\n" in text:
         text = text.replace("\r\n", "\n")
         walk.notes.append(
             f"{name} has Windows line ends: bash takes the carriage return for a part of a line's last word"
         )
-    follow(text, walk)
+    follow(text, walk, given)
     if not walk.found:
         raise UsageError(_nothing(text, walk))
+    return commands_of(walk, folder)
+
+
+def commands_of(walk: Walk, folder: Path | None) -> list[LaunchCommand]:
+    """Return the SGLang commands that were found on the way through a launch file."""
     for problem in walk.problems:
-        walk.notes.append(f"{name}:{problem.line}: not understood as bash, skipped")
+        walk.notes.append(f"{walk.name}:{problem.line}: not understood as bash, skipped")
     return [_command(found, walk, folder) for found in walk.found]
 
 
@@ -180,15 +203,18 @@ def _nothing(text: str, walk: Walk) -> str:
         if any(problem.line <= line <= problem.end_line for line in lines):
             return f"{walk.name}:{problem.line}: not understood as bash, and an SGLang command stands there"
     what = "the command line" if walk.name == COMMAND_LINE else walk.name
-    return (
-        f"{what} holds no sglang.launch_server or sglang serve command (looked for "
-        "`python -m sglang.launch_server` and `sglang serve`, also behind env, sudo, docker run, bash -c and "
-        "the like)"
-    )
+    return f"{what} {NOTHING}"
+
+
+NOTHING = (
+    "holds no sglang.launch_server or sglang serve command (looked for "
+    "`python -m sglang.launch_server` and `sglang serve`, also behind env, sudo, docker run, bash -c and "
+    "the like)"
+)
 
 
 def _command(found: Found, walk: Walk, folder: Path | None) -> LaunchCommand:
-    launch = found.launch
+    launch, container = found.launch, found.launch.container
     variables: dict[str, Setting] = {}
     for name, stored in launch.environment.values.items():
         setting = _setting(name, stored, found.line)
@@ -204,9 +230,11 @@ def _command(found: Found, walk: Walk, folder: Path | None) -> LaunchCommand:
         line=found.line,
         end_line=found.end_line,
         closed=launch.environment.complete,
-        container=launch.container,
+        container=container,
         notes=list(walk.notes),
         folder=folder,
+        network=container.network if container is not None else None,
+        gpus=(container.gpus, container.gpus_line) if container is not None and container.gpus else None,
     )
 
 
@@ -278,9 +306,12 @@ def collect(facts: Facts, command: LaunchCommand) -> None:
     if container.shm_mib is not None:
         where = command.place(container.shm_line)
         facts.set("host.shm_mib", container.shm_mib, source=source, place=where)
-    release = _OFFICIAL_IMAGE.search(container.image or "")
-    if release is not None:
-        facts.set("sglang.version", release.group(1), source=source, place=command.place(container.line))
+    release, line = container.release, container.release_line
+    if release is None:
+        official = _OFFICIAL_IMAGE.search(container.image or "")
+        release, line = (official.group(1) if official else None), container.line
+    if release:
+        facts.set("sglang.version", release, source=source, place=command.place(line))
 
 
 def _collect_environment(facts: Facts, command: LaunchCommand) -> None:

@@ -7,7 +7,7 @@ leave with different values is unknown from there on, except for the words both 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sgdoctor.collect.launch_containers import Container
@@ -61,9 +61,14 @@ class Walk:
             raise UsageError(f"{self.name} has too many loops and branches to be followed")
 
 
-def follow(text: str, walk: Walk) -> None:
-    """Follow the script ``text`` and leave what it starts in ``walk``. Raises UsageError where it cannot."""
+def follow(text: str, walk: Walk, given: Mapping[str, Value] | None = None) -> None:
+    """Follow the script ``text`` and leave what it starts in ``walk``. Raises UsageError where it cannot.
+
+    ``given`` are variables that it is started with.
+    """
     scope = Scope(walk.name, walk.notes)
+    for name, stored in (given or {}).items():
+        scope.assign(name, stored, export=True)
     source = text.encode("utf-8", errors="replace")
     starts = [0, *(number + 1 for number, byte in enumerate(source) if byte == 0x0A)]
     try:
@@ -71,6 +76,26 @@ def follow(text: str, walk: Walk) -> None:
         script.run(scope)
         if not walk.found:
             script.run_functions(scope)
+    except RecursionError:
+        raise UsageError(f"{walk.name} is nested too deeply to be followed") from None
+
+
+def begin(
+    words: Sequence[Word], walk: Walk, environment: Environment, container: Container | None = None
+) -> None:
+    """Follow one command that no shell reads: its words are given, as in an exec form or ``ExecStart=``.
+
+    Raises UsageError where it cannot.
+    """
+    if not words:
+        return
+    result = unwrap(words, environment, container)
+    lines = [word.line for word in words if word.line] or [0]
+    try:
+        if isinstance(result, Script):
+            _Shell(walk, b"", lambda _byte: lines[0]).text(result)
+        elif result is not None:
+            walk.found.append(Found(result, lines[0], max(lines)))
     except RecursionError:
         raise UsageError(f"{walk.name} is nested too deeply to be followed") from None
 
@@ -98,6 +123,10 @@ class _Shell(Flow):
     def run(self, scope: Scope) -> None:
         """Follow the whole script."""
         self.sequence(self.root.named_children, scope)
+
+    def text(self, script: Script) -> None:
+        """Follow a script with nothing around it."""
+        self._script(script, Scope(self.walk.name, self.walk.notes))
 
     def run_functions(self, scope: Scope) -> None:
         """Follow the functions that nothing called: another script may."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from sgdoctor.collect.launch_network import Network, published
 from sgdoctor.collect.launch_words import Value, Word, cut
 
 ENGINES = frozenset({"docker", "podman", "nerdctl"})
@@ -34,7 +35,8 @@ class Container(msgspec.Struct):
     """The container that the server runs in.
 
     ``image`` is None for ``docker exec``. ``shm_mib`` is the size of its /dev/shm, None when the command does
-    not decide it (``--ipc=host``, a mount) or could not be read.
+    not decide it (``--ipc=host``, a mount) or could not be read. ``release`` is the SGLang that is installed
+    on top of the image ("": one that cannot be told), ``gpus`` how many GPUs it gets.
     """
 
     line: int
@@ -43,6 +45,11 @@ class Container(msgspec.Struct):
     env_files: list[Word] = []
     shm_mib: int | None = None
     shm_line: int = 0
+    network: Network | None = None
+    release: str | None = None
+    release_line: int = 0
+    gpus: int | None = None
+    gpus_line: int = 0
 
     def on_host(self, path: str) -> str | None:
         """Return where the container's ``path`` is on the host, None when no mount has it."""
@@ -59,6 +66,7 @@ class Container(msgspec.Struct):
 class _Options(msgspec.Struct):
     given: list[tuple[str, Word]] = []
     in_doubt: bool = False
+    publish_all: bool = False
 
     def values(self, *names: str) -> list[Word]:
         return [word for name, word in self.given if name in names]
@@ -86,9 +94,13 @@ def container_command(
     container = Container(line=words[0].line)
     container.env_files = options.values("--env-file")
     container.mounts = [mount for mount in map(_mount, options.given) if mount is not None]
-    if words[verb].text != "exec":
+    if words[verb].text == "exec":
+        container.network = Network("unknown", doubt="exec does not say how its container is reached")
+    else:
         container.image = rest[0].text
+        container.network = _network(options, container.line)
         _shm(container, options)
+        _gpus(container, options)
     return container, command, _variables(options)
 
 
@@ -115,9 +127,11 @@ def _options(words: Sequence[Word]) -> tuple[_Options, Sequence[Word]]:
             elif name not in _SWITCHES and at < len(words):
                 options.given.append((name, words[at]))
                 at += 1
+            options.publish_all |= name == "--publish-all"
             continue
         letters = text[1:]
         position = next((n for n, letter in enumerate(letters) if letter not in _SHORT_SWITCHES), None)
+        options.publish_all |= "P" in letters[:position]
         if position is None:
             continue
         option = "-" + letters[position]
@@ -171,6 +185,42 @@ def _shm(container: Container, options: _Options) -> None:
     sizes = options.values("--shm-size")
     container.shm_line = sizes[-1].line if sizes else container.line
     container.shm_mib = mebibytes(sizes[-1].text) if sizes else DEFAULT_SHM_MIB
+
+
+def _network(options: _Options, line: int) -> Network:
+    """Read --network and -p: a container of its own network is reached through published ports alone."""
+    given = options.values("--network", "--net")
+    name = given[-1].text if given and given[-1].known else "?" if given else "bridge"
+    if name in ("host", "none"):
+        return Network("direct" if name == "host" else "closed", line=given[-1].line)
+    network = Network(line=line)
+    if options.in_doubt:
+        network.doubt = "more options may publish ports"
+    elif options.publish_all:
+        network.doubt = "which ports the image exposes is not known"
+    elif name not in ("bridge", "default"):
+        network.doubt = f"how network {name} is reached is not known"
+    for word in options.values("-p", "--publish"):
+        try:
+            port = published(word.text, word.line) if word.known else None
+        except ValueError:
+            port = None
+            network.doubt = network.doubt or f"{word.text} is not understood"
+        if not word.known:
+            network.doubt = network.doubt or f"{word.text} could not be expanded ({word.reason})"
+        elif port is not None:
+            network.ports.append(port)
+    return network
+
+
+def _gpus(container: Container, options: _Options) -> None:
+    """Read ``--gpus 2`` and ``--gpus '"device=0,1"'``; ``all`` is as many as there are."""
+    for word in options.values("--gpus"):
+        text = word.text.strip("\"'")
+        devices = text.partition("device=")[2]
+        if word.known and (text.isdigit() or devices):
+            container.gpus = int(text) if text.isdigit() else len(devices.split(","))
+            container.gpus_line = word.line
 
 
 def mebibytes(size: str) -> int | None:

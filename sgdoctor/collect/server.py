@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 import msgspec
@@ -268,30 +267,3 @@ def _text(answer: Answer) -> str:
 def _cards(said: Any) -> list[dict[str, Any]]:
     cards = said.get("data") if isinstance(said, dict) else None
     return [card for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
-
-
-def derive(facts: Facts) -> None:
-    """Set server.exposed from arg.host: whether other machines can reach the address it listens on."""
-    name, rest = "server.exposed", "arg.host"
-    if not facts.known(rest):
-        facts.set_unknown(name, "the address it listens on is not known", (rest,))
-        return
-    seen = exposed(facts.value(rest))
-    if seen is None:
-        facts.set_unknown(name, f"what {facts.value(rest)!r} resolves to there is not known")
-    else:
-        facts.derive(name, seen, (rest,))
-
-
-def exposed(host: str | None) -> bool | None:
-    """Tell whether --host is an address that other machines can reach; None for a name but localhost."""
-    text = (host or "").strip().strip("[]")
-    if text.lower() == "localhost":
-        return False
-    if text in ("", "*"):
-        return True
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    return not address.is_loopback

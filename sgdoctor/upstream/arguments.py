@@ -52,7 +52,6 @@ def effective(facts: Facts) -> None:
     for name in dict.fromkeys([*names, *(f"arg.{dest}" for dest in ALSO)]):
         if not facts.known(name):
             _derive(facts, name.removeprefix("arg."), releases, in_doubt=release is None)
-    exposure(facts)
     _model_name(facts)
 
 
@@ -105,31 +104,39 @@ def _derive(facts: Facts, dest: str, releases: list[Release], *, in_doubt: bool)
 
 
 def exposure(facts: Facts) -> None:
-    """Derive ``server.exposed`` from ``arg.host``: whether other machines can reach that address."""
-    fact = facts.get("arg.host")
-    if isinstance(fact, Unknown):
-        if fact.reason != NOT_ASKED:
-            facts.set_unknown("server.exposed", "the address it listens on is not known", ["arg.host"])
+    """Derive ``server.exposed``, whether other machines can reach the server, from ``arg.host``.
+
+    A launch file that keeps others away (a container whose port is not published) has said so before, or why
+    it cannot be told; then only an address that nobody reaches decides. Call it last.
+    """
+    name, host = "server.exposed", facts.get("arg.host")
+    before = facts.get(name)
+    told = isinstance(before, Unknown) and before.reason != NOT_ASKED and not before.missing
+    if isinstance(host, Unknown):
+        if not told:
+            facts.set_unknown(name, "the address it listens on is not known", ["arg.host"])
         return
-    exposed = listens_beyond(str(fact.value))
-    if exposed is None:
-        facts.set_unknown("server.exposed", f"what {fact.value} resolves to is not known")
-    else:
-        facts.derive("server.exposed", exposed, ["arg.host"])
+    beyond = listens_beyond(host.value)
+    if beyond is None:
+        facts.set_unknown(name, f"what {host.value} resolves to there is not known", ["arg.host"])
+    elif not (beyond and told):
+        facts.derive(name, beyond, ["arg.host"])
 
 
 def listens_beyond(host: str) -> bool | None:
-    """Whether other machines reach a server on ``host``; None for a name that may resolve to anything.
+    """Whether a server on ``host`` listens on more than loopback; None for a name that may be anything.
 
-    ``0.0.0.0`` and ``::`` are all interfaces. A container may still keep it to itself.
+    ``0.0.0.0``, ``::``, ``*`` and nothing are all interfaces.
     """
-    if host in ("localhost", "ip6-localhost", "localhost.localdomain"):
+    text = host.strip().strip("[]").partition("%")[0]
+    if text.lower() in ("localhost", "ip6-localhost", "localhost.localdomain"):
         return False
+    if text in ("", "*"):
+        return True
     try:
-        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+        return not ipaddress.ip_address(text).is_loopback
     except ValueError:
         return None
-    return not address.is_loopback
 
 
 def _model_name(facts: Facts) -> None:

@@ -309,28 +309,3 @@ def test_a_password_in_the_url_is_used_and_not_kept() -> None:
     assert reading.url == there.url
     assert there.asked[0][1]["Authorization"].startswith("Basic ")
     assert "planted" not in repr(list(facts.items()))
-
-
-@pytest.mark.parametrize(
-    ("host", "seen"),
-    [
-        ("127.0.0.1", False),
-        ("localhost", False),
-        ("::1", False),
-        ("0.0.0.0", True),
-        ("::", True),
-        ("10.1.2.3", True),
-        ("gpu-node-7", None),
-    ],
-)
-def test_who_can_reach_the_address(host: str, seen) -> None:
-    facts = Facts()
-    facts.set("arg.host", host, source="launch", place="launch.sh:1")
-    server.derive(facts)
-    assert facts.value("server.exposed") is seen
-
-
-def test_an_address_that_is_not_known() -> None:
-    facts = Facts()
-    server.derive(facts)
-    assert facts.get("server.exposed").missing == ("arg.host",)

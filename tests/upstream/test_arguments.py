@@ -10,7 +10,7 @@ from sgdoctor.collect import launch
 from sgdoctor.collect.launch_asked import interpret
 from sgdoctor.facts import Facts, Known, Unknown
 from sgdoctor.upstream import catalogue, piecewise
-from sgdoctor.upstream.arguments import REWRITES, effective, listens_beyond
+from sgdoctor.upstream.arguments import REWRITES, effective, exposure, listens_beyond
 
 H200 = {"gpu.vendor": "nvidia", "gpu.compute_capability": "9.0", "gpu.name": "NVIDIA H200"}
 LLAMA = {"model.architecture": "LlamaForCausalLM", "model.is_hybrid": False}
@@ -71,7 +71,6 @@ def test_without_anything_asked_nothing_is_predicted():
     facts.set("sglang.version", "0.5.12", source="packages", place="metadata")
     effective(facts)
     assert not facts.known("arg.port")
-    assert not facts.known("server.exposed")
 
 
 def test_an_unknown_word_leaves_its_flag_and_what_follows_from_it_open():
@@ -370,15 +369,42 @@ def test_names_types_and_formats():
         ("10.0.0.7", True),
         ("fe80::1%eth0", True),
         ("gpu-node-3", None),
-        ("", None),
+        ("", True),
+        ("*", True),
     ],
 )
 def test_addresses_that_others_reach(host: str, beyond: bool | None):  # noqa: FBT001
     assert listens_beyond(host) is beyond
 
 
+def exposed(host: str | None, told: str | None = None) -> Known | Unknown:
+    """Tell what follows for a server on ``host``, when a launch file left open for a reason who reaches it."""
+    facts = Facts()
+    if host is not None:
+        facts.set("arg.host", host, source="log", place="server.log:3")
+    if told is not None:
+        facts.set_unknown("server.exposed", told)
+    exposure(facts)
+    return facts.get("server.exposed")
+
+
 def test_exposure_follows_the_host():
-    assert facts_of("").value("server.exposed") is False
-    assert facts_of("--host 0.0.0.0").value("server.exposed") is True
-    assert isinstance(facts_of("--host $HOST").get("server.exposed"), Unknown)
-    assert isinstance(facts_of("--host gpu-node-3").get("server.exposed"), Unknown)
+    assert exposed("127.0.0.1") == Known(False, (), ("arg.host",))
+    assert exposed("0.0.0.0") == Known(True, (), ("arg.host",))
+    assert exposed("gpu-node-3") == Unknown("what gpu-node-3 resolves to there is not known", ("arg.host",))
+    assert exposed(None) == Unknown("the address it listens on is not known", ("arg.host",))
+
+
+def test_where_a_launch_file_leaves_exposure_open_only_loopback_is_certain():
+    why = "Dockerfile:9: docker run decides"
+    assert exposed("0.0.0.0", why) == Unknown(why)
+    assert exposed(None, why) == Unknown(why)
+    assert exposed("127.0.0.1", why) == Known(False, (), ("arg.host",))
+
+
+def test_a_container_s_fence_goes_before_the_host():
+    facts = Facts()
+    facts.set("server.exposed", False, source="launch", place="compose.yml:9")
+    facts.set("arg.host", "0.0.0.0", source="log", place="server.log:3")
+    exposure(facts)
+    assert facts.value("server.exposed") is False
