@@ -299,7 +299,7 @@ def test_the_first_process_of_a_container_is_left_no_orphans(deployment, hangs):
 
 
 def test_children_that_were_there_before_are_left_alone(deployment):
-    script = f"sleep 30 & exec {' '.join(GATE)} --select ARG101 -- sglang serve --model-path dense"
+    script = f"sleep 30 >/dev/null & exec {' '.join(GATE)} --select ARG101 -- sglang serve --model-path dense"
     done = subprocess.run(
         ["sh", "-c", script],
         env=deployment.environment(STUB_EXIT="0"),
