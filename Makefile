@@ -1,10 +1,11 @@
 # make check   sets everything up and prints a report: this machine's when SGLang is here, else the sample's
 # make test    sets everything up and runs all checks that CI runs
+# make knowledge VERSION=0.5.24    adds a release of SGLang to sgdoctor/data/ and says what changed
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3.10 || echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: check test lint types unit docs goldens zipapp wheel clean
+.PHONY: check test lint types wheels unit knowledge docs goldens zipapp wheel clean
 
 check: $(VENV)/.installed
 	@$(BIN)/sgdoctor check --fail-on never; code=$$?; \
@@ -13,7 +14,7 @@ check: $(VENV)/.installed
 	  $(BIN)/sgdoctor check --sample moe-no-config --fail-on never; \
 	else exit $$code; fi
 
-test: lint types unit
+test: lint types wheels unit
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff check .
@@ -24,8 +25,15 @@ types: $(VENV)/.developed
 	$(BIN)/mypy --python-version 3.10
 	$(BIN)/mypy --python-version 3.13
 
+wheels: $(VENV)/.developed
+	$(BIN)/python -m tools.oracles
+
 unit: $(VENV)/.developed
 	$(BIN)/python -m pytest --cov --cov-report=term
+
+knowledge: $(VENV)/.developed
+	@test -n "$(VERSION)" || { echo "usage: make knowledge VERSION=0.5.24" >&2; exit 2; }
+	$(BIN)/python -m tools.knowledge $(VERSION)
 
 docs: $(VENV)/.developed
 	$(BIN)/python -m tools.docs

@@ -19,11 +19,15 @@ def loads(raw: str) -> Any:
 
 
 def json_list_type(raw: str) -> Any:
-    """Read JSON; any JSON will do (srt/utils/common.py, 0.5.7 to 0.5.23)."""
+    """Read JSON; any JSON will do (srt/utils/common.py, 0.5.7 to 0.5.23: orjson, which refuses NaN)."""
     try:
-        return json.loads(raw)
+        return json.loads(raw, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         raise ArgumentTypeError(f"Invalid JSON list: {raw}. Please provide a valid JSON list.") from error
+
+
+def _no_number(name: str) -> None:
+    raise json.JSONDecodeError("not in the JSON standard", name, 0)
 
 
 def nullable_str(raw: str) -> str | None:

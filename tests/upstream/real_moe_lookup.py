@@ -1,7 +1,8 @@
 """Answers for SGLang's own fused-MoE config lookup: the real source of one release, run in this process.
 
 Started as a child with the path of a release's fused_moe_triton_config.py. torch, triton and the rest of
-sglang are stand-ins that hold what the lookup asks them for. One JSON request a line, one JSON answer a line.
+sglang are stand-ins that hold what the lookup asks them for. A JSON list of cases a line, a list of answers a
+line.
 """
 
 from __future__ import annotations
@@ -45,6 +46,37 @@ def stand_ins() -> tuple[types.ModuleType, types.SimpleNamespace]:
     return triton, gpu
 
 
+def answer(lookup: types.ModuleType, case: dict) -> dict:
+    """Return what the release makes of ``case``: both projections' configs for each number of tokens."""
+    LINES.clear()
+    ANSWERS.enable_deterministic_inference = case["deterministic"]
+    if case["root"] is None:
+        os.environ.pop("SGLANG_MOE_CONFIG_DIR", None)
+    else:
+        os.environ["SGLANG_MOE_CONFIG_DIR"] = case["root"]
+    lookup.get_moe_configs.cache_clear()
+    said: dict[str, object] = {}
+    experts, width = case["experts"], case["width"]
+    try:
+        said["result"] = [
+            lookup.try_get_optimal_moe_config(
+                (experts, 2 * width, 64),
+                (experts, 64, width),
+                8,
+                case["dtype"],
+                tokens,
+                block_shape=case["block_shape"],
+                per_channel_quant=case["per_channel"],
+                return_down_config=True,
+            )
+            for tokens in case["tokens"]
+        ]
+    except Exception as error:  # noqa: BLE001 (whatever the release raises is the answer)
+        said["raised"] = f"{type(error).__name__}: {error}"
+    said["lines"] = list(LINES)
+    return said
+
+
 def main(source: Path) -> None:
     triton, gpu = stand_ins()
     logging.Logger.warning_once = logging.Logger.warning
@@ -54,32 +86,11 @@ def main(source: Path) -> None:
     exec(compile(source.read_text(), str(source), "exec"), lookup.__dict__)  # noqa: S102
     print("ready", flush=True)
     for line in sys.stdin:
-        case = json.loads(line)
-        LINES.clear()
-        triton.__version__, gpu.name = case["triton"], case["device"]
-        ANSWERS.enable_deterministic_inference = case["deterministic"]
-        os.environ["SGLANG_MOE_CONFIG_DIR"] = case["root"]
-        lookup.get_moe_configs.cache_clear()
-        answer: dict[str, object] = {}
-        experts, width = case["experts"], case["width"]
-        try:
-            answer["result"] = [
-                lookup.try_get_optimal_moe_config(
-                    (experts, 2 * width, 64),
-                    (experts, 64, width),
-                    8,
-                    case["dtype"],
-                    tokens,
-                    block_shape=case["block_shape"],
-                    per_channel_quant=case["per_channel"],
-                    return_down_config=True,
-                )
-                for tokens in case["tokens"]
-            ]
-        except Exception as error:  # noqa: BLE001 (whatever the release raises is the answer)
-            answer["raised"] = f"{type(error).__name__}: {error}"
-        answer["lines"] = list(LINES)
-        print(json.dumps(answer), flush=True)
+        answers = []
+        for case in json.loads(line):
+            triton.__version__, gpu.name = case["triton"], case["device"]
+            answers.append(answer(lookup, case))
+        print(json.dumps(answers), flush=True)
 
 
 main(Path(sys.argv[1]))

@@ -167,14 +167,14 @@ def _install_stand_ins():
     sys.meta_path.append(_Finder(missing))
 
 
-def _plain(value):
+def plain(value):
     if value is argparse.SUPPRESS:
         return "==SUPPRESS=="
     if hasattr(value, "value") and hasattr(value, "name"):
         return value.value
     if isinstance(value, set | frozenset):
-        return sorted(map(_plain, value), key=str)
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return sorted(map(plain, value), key=str)
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _action(action):
@@ -185,32 +185,39 @@ def _action(action):
         "class": type(action).__name__,
         "type": kind if kind in ("int", "float") or callable(action.type) else None,
         "nargs": action.nargs,
-        "const": _plain(getattr(action, "const_value", action.const)),
-        "choices": _plain(action.choices),
-        "default": _plain(action.default),
+        "const": plain(getattr(action, "const_value", action.const)),
+        "choices": plain(action.choices),
+        "default": plain(action.default),
         "required": action.required,
         "new_flag": getattr(action, "new_flag", None),
         "error": getattr(action, "error_message", None),
     }
 
 
-def main():
-    sys.path.insert(0, sys.argv[1])
+def load(folder):
+    """Return the ServerArgs of the SGLang in ``folder``, and an argparse parser with its flags."""
+    sys.path.insert(0, folder)
     _install_stand_ins()
     logging.disable(logging.CRITICAL)
     from sglang.srt.server_args import ServerArgs
 
     parser = argparse.ArgumentParser()
     ServerArgs.add_cli_args(parser)
-    if dataclasses.is_dataclass(ServerArgs):
-        fields = [field.name for field in dataclasses.fields(ServerArgs)]
+    return ServerArgs, parser
+
+
+def main():
+    server_args, parser = load(sys.argv[1])
+    if dataclasses.is_dataclass(server_args):
+        fields = [field.name for field in dataclasses.fields(server_args)]
     else:
         import msgspec
 
-        fields = [field.name for field in msgspec.structs.fields(ServerArgs)]
+        fields = [field.name for field in msgspec.structs.fields(server_args)]
     actions = [_action(action) for action in parser._actions if action.dest != "help"]
-    parsed = {name: _plain(value) for name, value in vars(parser.parse_args(["--model-path", "m"])).items()}
+    parsed = {name: plain(value) for name, value in vars(parser.parse_args(["--model-path", "m"])).items()}
     print(json.dumps({"actions": actions, "fields": fields, "parsed": parsed}))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,23 +1,21 @@
-"""The config lookup, held against SGLang's own: the real source of a release answers in a child process."""
+"""Which config file is used, and what is wrong with its content, by example.
+
+test_moe_config_differential.py asks SGLang's own lookup.
+"""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
 from sgdoctor.upstream import moe_config, moe_files
 from sgdoctor.upstream.moe_config import Listing, Shape
 
-RELEASES = ("0.5.10", "0.5.12", "0.5.23")  # fixed list; discovered folders; the newest
 H200 = "NVIDIA H200"
 QWEN = Shape(experts=256, width=256)
 
@@ -98,210 +96,6 @@ def test_an_unreadable_folder_is_not_taken_for_an_empty_one(tmp_path):
     (tmp_path / "configs" / "README.md").touch()
     entries = Listing.from_disk(tmp_path / "configs").entries
     assert entries == {"triton_3_6_0": frozenset({"a.json"}), "triton_note": None}
-
-
-# --- SGLang's own lookup --------------------------------------------------------------------------------
-
-
-class RealLookup:
-    """The lookup of one release, answering in a child process."""
-
-    def __init__(self, source: Path) -> None:
-        script = Path(__file__).parent / "real_moe_lookup.py"
-        self.child = subprocess.Popen(
-            [sys.executable, str(script), str(source)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.child.stdout is not None
-        assert self.child.stdout.readline() == "ready\n"
-
-    def ask(self, case: dict) -> dict:
-        assert self.child.stdin is not None
-        assert self.child.stdout is not None
-        self.child.stdin.write(json.dumps(case) + "\n")
-        self.child.stdin.flush()
-        return json.loads(self.child.stdout.readline())
-
-    def close(self) -> None:
-        with self.child:
-            self.child.stdin.close()
-
-
-def lookup_source(wheel: Path, folder: Path) -> Path:
-    """Return the file of the lookup, taken out of the wheel (or where it lies in an unpacked one)."""
-    if wheel.is_dir():
-        return next(wheel.rglob("fused_moe_triton_config.py"))
-    with zipfile.ZipFile(wheel) as archive:
-        name = next(name for name in archive.namelist() if name.endswith("/fused_moe_triton_config.py"))
-        return Path(archive.extract(name, folder))
-
-
-@pytest.fixture(scope="module", params=RELEASES)
-def real(request, sglang_wheel, tmp_path_factory) -> Iterator[tuple[Version, RealLookup]]:
-    source = lookup_source(sglang_wheel(request.param), tmp_path_factory.mktemp("wheel"))
-    lookup = RealLookup(source)
-    yield Version(request.param), lookup
-    lookup.close()
-
-
-FOLDERS = [
-    "triton_3_1_0",
-    "triton_3_2_0",
-    "triton_3_3_1",
-    "triton_3_4_0",
-    "triton_3_5_1",
-    "triton_3_6_0",
-    "triton_3_10_0",
-    "triton_3_6",
-]
-ODD_ENTRIES = [
-    "triton_custom",
-    "triton_3_6_0+git1a2b",
-    "triton_3.6.0",
-    "triton_",
-    "triton_3_6_0.bak",
-    "README.md",
-]
-entry = st.fixed_dictionaries(
-    {
-        "BLOCK_SIZE_M": st.sampled_from([16, 32, 64, 128]),
-        "BLOCK_SIZE_N": st.sampled_from([64, 128]),
-        "BLOCK_SIZE_K": st.sampled_from([64, 128]),
-        "GROUP_SIZE_M": st.just(1),
-    }
-)
-good_table = st.dictionaries(st.integers(0, 600).map(str), entry, min_size=1, max_size=4).map(json.dumps)
-odd_table = st.sampled_from(["{}", "[]", "null", '{"triton_version": "3.6.0"}', "{", '{"1.5": {}}', ""])
-table = st.one_of(*[good_table] * 7, odd_table)
-shapes = st.builds(
-    Shape,
-    experts=st.sampled_from([8, 128]),
-    width=st.sampled_from([256, 768]),
-    dtype=st.sampled_from([None, "fp8_w8a8", "int8_w8a8", "int4_w4a16"]),
-    block_shape=st.sampled_from([None, (128, 128), (0, 64)]),
-    per_channel=st.booleans(),
-)
-
-
-@st.composite
-def config_folders(draw, shape: Shape, device: str) -> dict[str, dict[str, str] | None] | None:
-    """Draw folders with the file that is looked for, its down twin, neither or both."""
-    if draw(st.integers(0, 9)) == 0:
-        return None
-    up, down = (moe_config.file_name(device, shape, down=is_down) for is_down in (False, True))
-    held = st.sampled_from(
-        [None, (), (up,), (up,), (up, down), (up, down), (down,), (up.upper(), "other.json")]
-    )
-    chosen = draw(st.dictionaries(st.sampled_from(FOLDERS), held, max_size=len(FOLDERS)))
-    if draw(st.integers(0, 3)) == 0:
-        chosen[draw(st.sampled_from(ODD_ENTRIES))] = draw(held)
-    return {
-        folder: None if files is None else {file: draw(table) for file in files}
-        for folder, files in chosen.items()
-    }
-
-
-def write_folders(root: Path, folders: dict[str, dict[str, str] | None] | None) -> None:
-    if folders is None:
-        return
-    (root / "configs").mkdir()
-    for name, files in folders.items():
-        if files is None:
-            (root / "configs" / name).touch()
-            continue
-        (root / "configs" / name).mkdir()
-        for file, text in files.items():
-            (root / "configs" / name / file).write_text(text)
-
-
-@settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(data=st.data())
-def test_sglang_itself_agrees(real, tmp_path_factory, data):
-    release, sglang = real
-    device = data.draw(st.sampled_from([H200, "NVIDIA RTX PRO 6000 Blackwell Server Edition"]))
-    shape = data.draw(shapes)
-    triton = data.draw(st.sampled_from(["3.6.0", "3.5.1", "3.4.0", "3.10.0", "3.6.0+git1a2b", "3.7.1"]))
-    deterministic = data.draw(st.integers(0, 9)) == 0
-    folders = data.draw(config_folders(shape, device))
-    tokens = data.draw(st.lists(st.integers(1, 700), min_size=1, max_size=4))
-    root = tmp_path_factory.mktemp("case")
-    write_folders(root, folders)
-    answer = sglang.ask(
-        {
-            "root": str(root),
-            "triton": triton,
-            "device": device,
-            "experts": shape.experts,
-            "width": shape.width,
-            "dtype": shape.dtype,
-            "block_shape": shape.block_shape and list(shape.block_shape),
-            "per_channel": shape.per_channel,
-            "deterministic": deterministic,
-            "tokens": tokens,
-        }
-    )
-    listing = Listing.from_disk(root / "configs")
-    found = moe_config.look_up(release, triton, device, shape, listing, deterministic=deterministic)
-    checked = moe_files.check(release, shape, found)
-    error = checked.error
-    if error is not None:
-        assert error.startswith(answer["raised"]), (error, answer)
-    elif deterministic:
-        assert answer["lines"][0].startswith("Deterministic inference is enabled")
-        assert {down[0] for _, down in answer["result"]} == {None}
-    else:
-        assert_same_tables(release, shape, found, tokens, answer)
-        assert_same_files(release, found, answer["lines"])
-
-
-def assert_same_tables(release, shape, found, tokens, answer):
-    """Check that SGLang hands the entries of the files that the lookup named to the kernels."""
-    up = moe_files.read(Path(found.up.path)) if found.up.path else {}
-    down = moe_files.read(Path(found.down.path)) if found.down.source in ("exact", "fallback") else {}
-    if found.down.source == "up" and release >= Version("0.5.16"):
-        down = up
-    expected = []
-    for number in tokens:
-        mine = moe_files.nearest(up, number) if up else None
-        block_m = mine["BLOCK_SIZE_M"] if mine else moe_files.default_block_m(release, shape, number)
-        other = dict(moe_files.nearest(down, number)) if down else None
-        if other is not None and other["BLOCK_SIZE_M"] != block_m:
-            assert moe_files.check(release, shape, found).block_m_mismatch
-            if release < Version("0.5.13"):
-                assert answer["raised"] == "AssertionError: "
-                return
-            other["BLOCK_SIZE_M"] = block_m
-        expected.append((mine, block_m, other))
-    for (mine, block_m, other), (config, (down_config, _)) in zip(expected, answer["result"], strict=True):
-        assert mine is None or config == mine
-        assert config["BLOCK_SIZE_M"] == block_m
-        assert down_config == other
-
-
-def assert_same_files(release, found, lines):
-    """Check the paths and verdicts of SGLang's own log lines."""
-    text = "\n".join(lines)
-    own = moe_config.folder_of(found.directories[0])
-    for projection in (found.up, found.down):
-        if projection.source == "exact":
-            assert f"Using MoE kernel config from {projection.path}." in text
-        elif projection.source == "fallback":
-            assert f"Fallback to triton version {projection.triton} and use" in text
-            assert f"MoE kernel config from {projection.path}." in text
-        else:
-            assert f"/configs/{own}/{projection.file}" in text
-    missing = "reusing the tuned up-projection" if release >= Version("0.5.16") else "with down_moe=False."
-    if found.down.source == "up":
-        assert missing in text
-    assert ("Using default MoE kernel config." in text) == (
-        found.up.source == "default" or (found.down.source == "default" and release >= Version("0.5.16"))
-    )
 
 
 # --- the files' content ---------------------------------------------------------------------------------
