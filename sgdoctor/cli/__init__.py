@@ -15,11 +15,11 @@ def main(arguments: list[str] | None = None) -> int:
 
         emit(f"sgdoctor {sgdoctor.__version__}\n")
         return 0
-    if given[:1] == ["gate"]:
-        from sgdoctor.gate import main as gate
-
-        return gate(given[1:])
     try:
+        if given[:1] == ["gate"]:
+            from sgdoctor.gate import main as gate
+
+            return gate(given[1:])
         from sgdoctor.cli.group import run
 
         return run(given)
