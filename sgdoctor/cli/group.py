@@ -22,6 +22,7 @@ COMMANDS = {
     "snapshot": "Write all facts about a deployment to one file.",
     "explain": "Print a rule's page: what, why, how it is known, what to do.",
     "rules": "List rules; hold rule files to their own test cases.",
+    "configs": "List, lint and explain kernel configuration files.",
 }
 
 EPILOG = """\b

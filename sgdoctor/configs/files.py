@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,8 +42,8 @@ def collect(place: Place) -> list[ConfigFile]:
     found: list[ConfigFile] = []
     try:
         for tree in place.trees:
-            for folder in _folders(tree):
-                found += [_described(path, tree.family) for path in _json(folder)]
+            paths = [path for folder in _folders(tree) for path in _json(folder)]
+            found += [_described(path, tree.family) for path in paths if _belongs(path, tree, place)]
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror or error}") from None
     for path in place.files:
@@ -51,6 +52,34 @@ def collect(place: Place) -> list[ConfigFile]:
             raise UsageError(f"{path}: no kernel config: the name of one begins with E=, N= or lora_")
         found.append(_described(path, family))
     return found
+
+
+def shipped(version: str) -> list[ConfigFile]:
+    """Return the config files that a release ships, from the catalogue: fused MoE and GEMM.
+
+    Raises UsageError for a version that sgdoctor knows no release for.
+    """
+    release = places.asked_release(version)
+    moe, gemm = Path(release.moe_folder), Path(release.gemm_folder)
+    paths = [moe / folder / name for folder, listed in release.moe_listing.items() for name in listed]
+    found = [_described(path, "moe") for path in sorted(paths)]
+    return found + [_described(gemm / name, "gemm") for name in sorted(release.gemm_listing)]
+
+
+def wanted(file: ConfigFile, *, device: str | None, triton: str | None, family: str | None) -> bool:
+    """Whether a file is of the family, of this Triton and of a device with these words in its name."""
+    if family is not None and file.family != family:
+        return False
+    if triton is not None and file.triton != version_of(folder_of(triton)):
+        return False
+    if device is None:
+        return True
+    own = _plain(file.name.device) if file.name is not None else ""
+    return all(word in own for word in _plain(device)) or "_".join(_plain(device)) in "_".join(own)
+
+
+def _plain(name: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
 
 
 def _folders(tree: Tree) -> list[Path]:
@@ -62,6 +91,13 @@ def _folders(tree: Tree) -> list[Path]:
 
 def _json(folder: Path) -> list[Path]:
     return sorted(each for each in folder.iterdir() if each.name.endswith(".json"))
+
+
+def _belongs(path: Path, tree: Tree, place: Place) -> bool:
+    """Whether a file is this tree's, where folders of several families are the same one."""
+    sharing = [each.family for each in place.trees if each.root == tree.root]
+    family = names.family_of(path.name)
+    return family == tree.family or (family not in sharing and tree.family == sharing[0])
 
 
 def _described(path: Path, family: Family) -> ConfigFile:

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 from packaging.version import Version
 
-from sgdoctor.configs import files, pairs
+from sgdoctor.configs import files, pairs, places
 from sgdoctor.configs.files import ConfigFile
 from sgdoctor.configs.places import Place
-from sgdoctor.errors import Undecided, UsageError
+from sgdoctor.errors import Undecided
 from sgdoctor.upstream import catalogue, config_checks, config_table
 from sgdoctor.upstream.catalogue import Release
 from sgdoctor.upstream.config_problem import SEVERITIES, Gpu, Problem, Severity
@@ -51,17 +51,11 @@ def release_for(place: Place, asked: str | None) -> tuple[Release, bool]:
     Raises UsageError when ``asked`` is no version that sgdoctor knows a release for.
     """
     if asked is not None:
-        found = catalogue.resolve(asked)
-        if found is None:
-            known = catalogue.releases()
-            raise UsageError(f"--sglang {asked}: no release sgdoctor knows ({known[0]} to {known[-1]})")
-        return found, False
+        return places.asked_release(asked), False
     own = catalogue.resolve(place.version) if place.version else None
     if own is not None:
         return own, False
-    newest = catalogue.resolve(catalogue.releases()[-1])
-    assert newest is not None  # noqa: S101 (the catalogue resolves its own versions)
-    return newest, True
+    return Release(catalogue.releases()[-1]), True
 
 
 def lint(place: Place, asked: str | None = None) -> Linted:

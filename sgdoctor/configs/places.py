@@ -64,9 +64,18 @@ def find(target: str | None) -> Place:
             return _of_folder(path)
         if path.suffix == ".json" and path.exists():
             return Place(path=path, files=(path,))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{target}: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise UsageError(f"{target}: {error.strerror or error}") from None
     return _installed(target)
+
+
+def asked_release(version: str) -> Release:
+    """Return the release of ``--sglang VERSION``; raises UsageError when sgdoctor knows none for it."""
+    release = catalogue.resolve(version)
+    if release is None:
+        known = catalogue.releases()
+        raise UsageError(f"--sglang {version}: no release that sgdoctor knows ({known[0]} to {known[-1]})")
+    return release
 
 
 def _default() -> str:
@@ -106,7 +115,8 @@ def _installed(target: str) -> Place:
         found = python_env.locate(target)
     except UsageError as error:
         said = str(error).removeprefix("--python ")
-        raise UsageError(f"{said}; nor has it kernel config files") from None
+        more = ", nor of kernel config files" if Path(target).is_dir() else ""
+        raise UsageError(f"{said}{more}") from None
     return _read(Path(target), found, None)
 
 

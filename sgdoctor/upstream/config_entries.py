@@ -8,7 +8,7 @@ specified but unrecognised"). Block sizes and num_warps have to be powers of two
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -85,24 +85,22 @@ def usable(kernel: Kernel, entry: Any) -> bool:
 def check(report: Reporter, table: Table, gpu: Gpu) -> Iterator[Problem]:
     """Yield what is wrong with the entries whatever the kernel computes with them."""
     kernel = report.kernel
-    plain = _where(table, lambda entry: not isinstance(entry, dict) and not (kernel.null and entry is None))
+    plain = [
+        key
+        for key, entry in table.items()
+        if not isinstance(entry, dict) and not (kernel.null and entry is None)
+    ]
     if plain:
-        yield report.problem(
-            "entry-not-an-object", "error", f"has entries that are no objects at {report.at(plain)}"
-        )
+        text = f"has entries that are no objects at {report.at(plain)}"
+        yield report.problem("entry-not-an-object", "error", text)
     entries = {key: entry for key, entry in table.items() if isinstance(entry, dict)}
     for name in kernel.needs:
-        lacking = _where(entries, lambda entry, name=name: _lacks(entry, name))  # type: ignore[misc]
+        lacking = [key for key, entry in entries.items() if _lacks(entry, name)]
         if lacking:
-            text = f"lacks {name} at {report.at(lacking)}"
-            yield report.problem("key-missing", "error", text)
+            yield report.problem("key-missing", "error", f"lacks {name} at {report.at(lacking)}")
     yield from _values(report, entries)
     if kernel.keywords:
         yield from _unknown(report, entries, gpu)
-
-
-def _where(table: Mapping[int, Any], wrong: Callable[[Any], bool]) -> list[int]:
-    return [key for key, entry in table.items() if wrong(entry)]
 
 
 def _lacks(entry: Mapping[str, Any], name: str) -> bool:
@@ -126,7 +124,7 @@ def _power(name: str) -> bool:
 
 def _values(report: Reporter, entries: Mapping[int, Any]) -> Iterator[Problem]:
     for name in dict.fromkeys((*report.kernel.needs, "num_warps", "num_stages")):
-        odd = _where(entries, lambda entry, name=name: _odd(entry, name))  # type: ignore[misc]
+        odd = [key for key, entry in entries.items() if _odd(entry, name)]
         if odd:
             power = "power of two" if _power(name) else "number of that kind"
             shown = ", ".join(dict.fromkeys(repr(entries[key][name])[:20] for key in odd[:3]))
@@ -142,7 +140,7 @@ def _unknown(report: Reporter, entries: Mapping[int, Any], gpu: Gpu) -> Iterator
         known |= _AMD_OPTIONS
     names = dict.fromkeys(str(name) for entry in entries.values() for name in entry if name not in known)
     for name in names:
-        keys = _where(entries, lambda entry, name=name: name in entry)  # type: ignore[misc]
+        keys = [key for key, entry in entries.items() if name in entry]
         which = "an option of AMD's compiler" if name in _AMD_OPTIONS else "neither the kernel's nor Triton's"
         text = f"has {name[:60]}, {which}: the launch fails at {report.at(keys)}"
         yield report.problem("key-unknown", "error", text)

@@ -9,8 +9,8 @@ int8_kernel.py, 0.5.7 to 0.5.23).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from collections.abc import Collection
+from typing import Literal
 
 import msgspec
 from packaging.version import Version
@@ -25,7 +25,6 @@ CHANNELWISE = "fp8_w8a8_channelwise"
 DTYPES = ("fp8_w8a8", "int8_w8a8", CHANNELWISE)
 
 Source = Literal["exact", "default", "cutlass"]
-Table = dict[int, Any]
 
 
 class Weight(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,20 +90,3 @@ def clamped(release: Version, weight: Weight, size_k: int, *, cuda: bool = True)
     block_k = weight.block[1]
     divides = release >= CLAMPS_FEWER_SINCE and cuda and block_k % size_k == 0
     return size_k < block_k and not divides
-
-
-def loaded(release: Version, weight: Weight, content: Mapping[str, Any], *, cuda: bool = True) -> Table:
-    """Return the table that the release makes of a file's content, an object.
-
-    Raises the exception that SGLang raises: ValueError for a key that is no number; from 0.5.12 on, for block
-    FP8, KeyError or TypeError for an entry without a usable BLOCK_SIZE_K.
-    """
-    table = {int(key): value for key, value in content.items()}
-    if weight.dtype != "fp8_w8a8" or weight.block is None or release < CLAMPS_SINCE:
-        return table
-    return {
-        key: {**entry, "BLOCK_SIZE_K": weight.block[1]}
-        if clamped(release, weight, entry["BLOCK_SIZE_K"], cuda=cuda)
-        else entry
-        for key, entry in table.items()
-    }
