@@ -11,6 +11,8 @@ from sgdoctor.report.model import Change
 from sgdoctor.target import configs, flags, pins, rules, settings
 from sgdoctor.target.walk import Walk
 
+_FILES = ("config-lost", "config-gained", "config-other")
+
 
 def changes(walk: Walk) -> list[Change]:
     """Return all changes on the way, worst first; none when the deployment stays where it is."""
@@ -20,8 +22,12 @@ def changes(walk: Walk) -> list[Change]:
     found = flags.changes(walk.command, walk.path) if walk.command is not None else []
     found += settings.changes(walk)
     found += pins.changes(walk.start.facts, walk.path)
-    found += configs.changes(walk)
-    found += rules.changes(walk)
+    files = configs.changes(walk)
+    told = rules.TOLD | (
+        rules.TOLD_OF_FILES if any(change.kind in _FILES for change in files) else frozenset()
+    )
+    found += files
+    found += rules.changes(walk, told)
     found = [_agreeing(change, removed) for change in found]
     return sorted(found, key=lambda change: (change.minor, SEVERITIES.index(change.severity)))
 

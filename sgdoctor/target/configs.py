@@ -87,12 +87,12 @@ def _file(path: Path, before: _Used, after: _Used, since: str | None) -> Change:
         kind, severity = "config-lost", "error"
         text = f"The lookup of the {name} fails{told}: {after.error or 'no reason known'}."
     elif before.source in _FOUND and after.source not in _FOUND:
-        kind, severity = "config-lost", "warning"
+        kind, severity = "config-lost", "info" if after.source == "up" else "warning"
         text = (
             f"The {name} is lost{told}: {before.place} was used, {after.file} is not there for Triton "
             f"{after.own_triton}; {after.place} takes its place."
         )
-        do = "tune it for that Triton, or take the file along"
+        do = f"tune it on this GPU with Triton {after.own_triton}"
     elif before.source not in _FOUND and after.source in _FOUND:
         kind = "config-gained"
         text = f"A tuned {name} is found{told}: {after.place}, where {before.place} was used."

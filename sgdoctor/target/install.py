@@ -1,7 +1,7 @@
 """The deployment with another release installed: what was read stays, packages become those that pip brings.
 
 This is ``pip install sglang==VERSION`` in the environment that was looked at: what the release does not
-require stays as it is, the kernel package under its other name among it.
+require stays as it is. Only the kernel package under its other name is taken to be uninstalled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sgdoctor.collect.packages import fact_name
 from sgdoctor.collect.requirements import holds
 from sgdoctor.facts import Facts, Known
 from sgdoctor.target import cuda
-from sgdoctor.upstream.catalogue import Release, Requirement
+from sgdoctor.upstream.catalogue import KERNEL_PACKAGES, Release, Requirement
 
 SOURCE = "assume"
 
@@ -80,6 +80,15 @@ def put_release(facts: Facts, release: Release, place: str) -> None:
     facts.set("sglang.version", release.version, source=SOURCE, place=place)
 
 
+def forget_packages(facts: Facts, release: Release, kept: frozenset[str]) -> None:
+    """Make unknown what an image that is not made from PyPI's packages brings, but for the facts ``kept``."""
+    names = [fact_name(each.name) for each in release.requirements]
+    for name in (*names, "torch.version", "torch.cuda", "torch.triton_requirement", "triton.version"):
+        if name not in kept:
+            facts.drop(name)
+            facts.set_unknown(name, "the image for this GPU brings its own")
+
+
 def put_packages(
     facts: Facts, release: Release, place: str, kept: frozenset[str], *, only_unknown: bool = False
 ) -> None:
@@ -92,6 +101,7 @@ def put_packages(
     for requirement in release.requirements:
         if requirement.extra is None and _asked_for(requirement, facts.value("host.python"), arch):
             install.requirement(requirement)
+    install.kernel(release)
     install.torch(release)
 
 
@@ -138,6 +148,13 @@ class _Install:
         if installed is None or not _satisfies(installed, requirement.specifier):
             self.facts.drop(name)
             self.facts.set_unknown(name, f"pip chooses one that is {requirement.specifier or 'the newest'}")
+
+    def kernel(self, release: Release) -> None:
+        """Take the kernel package of the other name away, as the change that tells of it says to."""
+        for package in KERNEL_PACKAGES:
+            name = fact_name(package)
+            if package != release.kernel_package and self.facts.value(name) is not None:
+                self.put(name, None)
 
     def torch(self, release: Release) -> None:
         """Install torch as PyPI has it, and the Triton that it brings."""

@@ -10,12 +10,14 @@ from sgdoctor.target.walk import Walk
 
 # What these say of the command line as a whole is told flag by flag.
 TOLD = frozenset({"ARG101", "ARG102", "ARG108", "ARG109", "ARG110"})
+# What these say of the experts' config files is told file by file.
+TOLD_OF_FILES = frozenset({"CFG101", "CFG102", "CFG103"})
 _GOOD = (Outcome.PASS, Outcome.NOT_APPLICABLE)
 
 
-def changes(walk: Walk) -> list[Change]:
-    """Return the rules that fail on one side only."""
-    found = (_one(walk, rule.code) for rule in walk.rules if rule.code not in TOLD)
+def changes(walk: Walk, told: frozenset[str] = TOLD) -> list[Change]:
+    """Return the rules that fail on one side only, without those ``told`` otherwise."""
+    found = (_one(walk, rule.code) for rule in walk.rules if rule.code not in told)
     return [change for change in found if change is not None]
 
 

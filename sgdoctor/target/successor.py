@@ -113,17 +113,22 @@ def _same_destination(written: Written, path: Path) -> list[str]:
 
 def _older(written: Written, path: Path) -> list[str]:
     """Return the flags of the older release that newer ones call aliases of what is written."""
-    spelled = {written.option, f"{written.option}={written.value}"}
     found: list[str] = []
     for version in path.steps:
         release = catalogue.resolve(version)
         for flag in release.flags if release is not None else ():
+            text = _alias(flag, written)
             known = path.end.option(flag.option)
-            if (
-                flag.new_flag in spelled
-                and flag.option not in found
-                and known is not None
-                and not known.deprecated
-            ):
-                found.append(flag.option)
+            if text is not None and text not in found and known is not None and not known.deprecated:
+                found.append(text)
     return found
+
+
+def _alias(flag: Flag, written: Written) -> str | None:
+    """Return how to write with ``flag`` what it is an alias of: ``--dp-size 8`` for ``<dp-size>``."""
+    if flag.new_flag is None or flag.error:
+        return None
+    option, placeholder, name = flag.new_flag.partition(" <")
+    if placeholder and option == written.option and written.value:
+        return f"{flag.option} --{name.rstrip('>')} {written.value}"
+    return flag.option if flag.new_flag in (written.option, f"{written.option}={written.value}") else None

@@ -17,7 +17,7 @@ from sgdoctor.settle import settle
 from sgdoctor.sources import Sources
 from sgdoctor.target import command as commands
 from sgdoctor.target import path as paths
-from sgdoctor.target.install import assumed, from_pypi, put_packages, put_release, read_facts
+from sgdoctor.target.install import assumed, forget_packages, from_pypi, put_packages, put_release, read_facts
 from sgdoctor.upstream import catalogue
 
 
@@ -96,6 +96,8 @@ class Walk:
         put_release(facts, release, place)
         if self._from_pypi:
             put_packages(facts, release, place, self._assumed, only_unknown=only_unknown)
+        elif not only_unknown:
+            forget_packages(facts, release, self._assumed)
         settle(facts, self.command)
         if self._sample:
             samples.shorten(facts, self._sample)
@@ -112,7 +114,7 @@ class Walk:
                 None
             )
         if not self._from_pypi:
-            notes["torch and the kernels are left as they are: PyPI has none for this GPU"] = None
+            notes["the other release's packages are not known: the image for this GPU brings its own"] = None
         return list(notes)
 
     def _judged(self, facts: Facts) -> Stage:
