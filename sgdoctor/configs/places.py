@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -66,6 +67,8 @@ def find(target: str | None) -> Place:
             return Place(path=path, files=(path,))
     except OSError as error:
         raise UsageError(f"{target}: {error.strerror or error}") from None
+    if not path.exists() and shutil.which(target) is None:
+        raise UsageError(f"{target}: no such file, folder or program")
     return _installed(target)
 
 

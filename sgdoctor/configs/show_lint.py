@@ -28,9 +28,12 @@ def lines(result: Linted, width: int, encoding: str, *, verbose: bool) -> list[L
 
 
 def _looked(result: Linted, width: int, encoding: str) -> list[Line]:
-    judged = f"{result.place.path} as SGLang {result.release.version} reads it"
+    release = result.release
+    judged = f"{result.place.path} as SGLang {release.version} reads it"
     if result.assumed:
         judged += " (the newest known; --sglang names another)"
+    elif not release.exact:
+        judged += f" (the newest release known that is not after {release.asked})"
     shown = flow(words(printable(judged, encoding), "title"), width)
     for tree in result.place.trees:
         number = sum(file.family == tree.family for file in result.files)

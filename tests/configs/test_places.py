@@ -86,14 +86,14 @@ def test_folders_of_files_and_single_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nothing", "nothing: no such file or folder"),
+        ("nothing", "nothing: no such file, folder or program"),
         (
             "empty",
             "neither a virtual environment nor a folder of installed packages, nor of kernel config files",
         ),
         ("notes.json", "the name of one begins with E=, N= or lora_"),
         ("text.txt", "neither an interpreter nor a folder of packages"),
-        ("bad\0name", "no such file or folder"),
+        ("bad\0name", "no such file, folder or program"),
     ],
 )
 def test_what_has_no_config_files_is_said(tmp_path, name, said):
