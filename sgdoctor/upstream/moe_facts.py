@@ -285,7 +285,7 @@ class _Experts:
         root, used = moe_places.root(self.facts, self._release())
         self._note(*used)
         values = {"moe.config_root": root}
-        if self.facts.known("triton.version") and self.facts.known(FILES[0]):
+        if self.facts.value("triton.version") is not None and self.facts.known(FILES[0]):
             values["moe.bundled_source"] = self._bundled()
         return values
 
