@@ -17,15 +17,16 @@ from sgdoctor.sources import Sources
 HERE = Path(__file__).parent / "healthy"
 
 # What is worth knowing about some of them. CFG102: the kernel config in use was tuned for an older Triton;
-# CFG103: the down projection has none of its own; ARG111: prefill runs without piecewise CUDA graphs.
+# CFG103: the down projection has none of its own; ARG111: prefill runs without piecewise CUDA graphs;
+# MEM201: speculative decoding runs 48 requests at once unless told otherwise.
 WORTH_KNOWING = {
     "deepseek-h200-dp-attention": ["CFG102"],
-    "deepseek-h200-mtp": ["CFG102"],
+    "deepseek-h200-mtp": ["CFG102", "MEM201"],
     "llama4-h100": ["CFG102", "CFG103"],
     "mixtral-a100": ["CFG102", "CFG103"],
     "qwen25-vl-h100": ["ARG111"],
     "qwen3-moe-h100-tp2": ["CFG102", "CFG103"],
-    "qwen3-next-h100-mtp": ["CFG102", "CFG103"],
+    "qwen3-next-h100-mtp": ["CFG102", "CFG103", "MEM201"],
 }
 
 # Rules that a launch script, a model and an environment must be enough for, whatever the answer.
