@@ -11,14 +11,16 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "check"]
 
 
-def check(**sources: Any) -> Report:
+def check(*, target: str | None = None, from_version: str | None = None, **sources: Any) -> Report:
     """Examine a deployment as `sgdoctor check` does and return the report.
 
     ``sources`` are the fields of :class:`sgdoctor.sources.Sources` (``launch="run.sh"``,
-    ``logs=("server.log",)``); with none, this machine is looked at. Raises UsageError and Undecided of
-    :mod:`sgdoctor.errors`. See :func:`sgdoctor.examine.check` for selecting rules and adding rule packs.
+    ``logs=("server.log",)``); with none, this machine is looked at. ``target="sglang=0.5.20"``: as it would
+    be at that release, and what changes on the way from the one in use, or from ``from_version``. Raises
+    UsageError and Undecided of :mod:`sgdoctor.errors`. See :func:`sgdoctor.examine.check` for selecting rules
+    and adding rule packs.
     """
     from sgdoctor import examine
     from sgdoctor.sources import Sources
 
-    return examine.check(Sources(**sources))
+    return examine.check(Sources(**sources), target=target, from_version=from_version)

@@ -18,6 +18,7 @@ from sgdoctor.upstream.before_argparse import Refused, config_arguments, config_
 from sgdoctor.upstream.catalogue import Release
 from sgdoctor.upstream.flags import Token
 
+_LONGEST = 2**20  # bytes of a configuration file
 _NUMBER = re.compile(r"-\d+\Z|-\d*\.\d+\Z")  # what argparse takes for a negative number
 
 
@@ -110,6 +111,8 @@ def _settings(command: LaunchCommand, file: Token) -> dict[str, Any] | None:
     if not path.is_absolute() and command.folder is not None:
         path = command.folder / path
     try:
+        if not path.is_file() or path.stat().st_size > _LONGEST:
+            return None
         settings = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     except (OSError, yaml.YAMLError, ValueError, RecursionError):
         return None

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from sgdoctor import redact
 from sgdoctor.target.command import Written
 from sgdoctor.upstream import catalogue
 from sgdoctor.upstream.catalogue import Release
@@ -75,7 +76,7 @@ def _meaning(written: Written, parsed: Parsed) -> Meaning:
     if retired is not None and retired.flag.error:
         return Meaning("stops", retired.option, retired.flag.dest, said=retired.flag.error)
     if parsed.error is not None:
-        return Meaning("refused", said=parsed.error)
+        return Meaning("refused", said=redact.text(parsed.error))
     if retired is not None and _says_so(retired.flag):
         state: State = "ignored" if retired.flag.action == "deprecated" else "deprecated"
         flag = retired.flag

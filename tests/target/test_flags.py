@@ -326,3 +326,15 @@ def test_the_release_of_a_change_is_the_one_that_treats_the_flag_otherwise(
         at = known.index(change.release)
         treated = [meaning.of(written, path.exactly(known[index], "")).key for index in (at - 1, at)]
         assert treated[0] != treated[1]
+
+
+def test_a_configuration_file_that_is_no_file_is_not_read() -> None:
+    """A pipe would keep the doctor waiting."""
+    launched = launch.parse_command([*shlex.split(SERVER), "--config", "/dev/zero"])
+    assert not command.read(launched, path.exactly("0.5.20", "")).complete
+
+
+def test_no_secret_reaches_a_change() -> None:
+    found = changes("0.5.16", "0.5.20", "--api-key hunter2 --cuda-graph-max-bs hf_abcdefghijklmnopqrstuvwxyz")
+    assert "hunter2" not in str(found)
+    assert "hf_abcdefghijklmnopqrstuvwxyz" not in str(found)
