@@ -42,6 +42,8 @@ def shorten(facts: Facts, sample: str) -> None:
                 Provenance(each.source, each.place.replace(folder, "")) for each in fact.provenance
             )
             facts.put(name, msgspec.structs.replace(fact, provenance=places))
+        else:
+            facts.put(name, msgspec.structs.replace(fact, reason=fact.reason.replace(folder, "")))
     facts.matches = {
         code: msgspec.structs.replace(match, place=match.place.replace(folder, ""))
         for code, match in facts.matches.items()
