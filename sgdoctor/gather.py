@@ -40,6 +40,8 @@ class Gathered(msgspec.Struct):
     @property
     def name(self) -> str:
         """What a report calls the deployment."""
+        if self.command is not None and self.command.label:
+            return str(self.command.label)
         model = self.facts.value("model.name")
         port = self.facts.value("arg.port")
         if model is None:
@@ -105,11 +107,11 @@ def named(
 
 
 def _commands(sources: Sources) -> list[LaunchCommand]:
-    from sgdoctor.collect import launch
+    from sgdoctor.collect import launch, launch_kinds
 
     if sources.command:
         return [launch.parse_command(sources.command)]
-    return launch.read_script(sources.launch) if sources.launch else []
+    return launch_kinds.read(sources.launch) if sources.launch else []
 
 
 def _read_live(sources: Sources, patterns: Mapping[str, str], say: Progress) -> Gathered:
@@ -172,11 +174,11 @@ def _pair(commands: list[LaunchCommand], live: Gathered, sources: Sources) -> li
     if len(commands) < 2 or not live.looked:
         return commands
     port, path = live.facts.value("arg.port"), live.facts.value("arg.model_path")
-    fits = [each for each in commands if port is None or each.port == str(port)]
+    fits = [each for each in commands if port is None or (each.port or "30000") == str(port)]
     fits = [each for each in fits if path is None or each.model in (None, path)] or fits
     if len(fits) == 1:
         return fits
-    starts = ", ".join(f"line {each.line}: port {each.port or '30000'}" for each in commands)
+    starts = ", ".join(f"line {each.line}: {each.label}" for each in commands)
     raise UsageError(
         f"{sources.launch} starts {len(commands)} servers ({starts}) and nothing says whose log or answers "
         "these are; check each server with a script of its own"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sgdoctor.collect.launch_network import Network, published
+from sgdoctor.collect.launch_text import number
 from sgdoctor.collect.launch_words import Value, Word, cut
 
 ENGINES = frozenset({"docker", "podman", "nerdctl"})
@@ -20,7 +21,7 @@ _SWITCHES = frozenset(
     "--sig-proxy --systemd --tty".split()
 )
 _SHORT_SWITCHES = frozenset("dithPq")
-_SIZE = re.compile(r"(?i)^\s*([0-9]+(?:\.[0-9]+)?)\s*([bkmgt]?)(?:i?b)?\s*$")
+_SIZE = re.compile(r"(?i)^\s*([0-9]{1,18}(?:\.[0-9]+)?)\s*([bkmgt]?)(?:i?b)?\s*$")
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -102,6 +103,25 @@ def container_command(
         _shm(container, options)
         _gpus(container, options)
     return container, command, _variables(options)
+
+
+def job_container(words: Sequence[Word]) -> Container | None:
+    """Read the container of ``srun --container-image=IMAGE``, which has the node's network."""
+    given = {"--container-image": Word(()), "--container-mounts": Word(())}
+    for word, after in zip(words, [*words[1:], Word(())], strict=True):
+        name, equals, _ = word.text.partition("=")
+        if name in given:
+            given[name] = _after(word, len(name) + 1) if equals else after
+    image, mounts = given.values()
+    if not image.text:
+        return None
+    container = Container(line=image.line, image=image.text)
+    container.network = Network("direct", line=image.line)
+    for entry in mounts.text.split(",") if mounts.known else ():
+        host, colon, inside = entry.partition(":")
+        if host.startswith(("/", "~")):
+            container.mounts.append(Mount(host, inside.partition(":")[0] if colon else host))
+    return container
 
 
 def _options(words: Sequence[Word]) -> tuple[_Options, Sequence[Word]]:
@@ -218,8 +238,8 @@ def _gpus(container: Container, options: _Options) -> None:
     for word in options.values("--gpus"):
         text = word.text.strip("\"'")
         devices = text.partition("device=")[2]
-        if word.known and (text.isdigit() or devices):
-            container.gpus = int(text) if text.isdigit() else len(devices.split(","))
+        if word.known and (devices or number(text)):
+            container.gpus = len(devices.split(",")) if devices else number(text)
             container.gpus_line = word.line
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sgdoctor.collect.launch_containers import ENGINES, Container, container_command
+from sgdoctor.collect.launch_containers import ENGINES, Container, container_command, job_container
 from sgdoctor.collect.launch_words import Piece, Value, Word, cut
 
 SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ash", "ksh"})
@@ -74,6 +74,8 @@ def unwrap(
             return _contained(words[number:], environment, heredoc)
         if name in SHELLS:
             return _shell(rest, environment, container, heredoc)
+        if name == "srun":
+            container = job_container(words[number:]) or container
         if name in ("env", "sudo"):
             assigns = True
             _scrub(name, rest, environment)
