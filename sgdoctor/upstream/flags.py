@@ -9,6 +9,7 @@ word of the command line gave which value. What argparse accepts differs a littl
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,12 @@ class Given(msgspec.Struct, frozen=True):
     known: bool = True
 
 
+# What a flag's own help says to use: "(Deprecated, use --x)", "[Deprecated] Alias for --x y."
+_INSTEAD = re.compile(
+    r"(?i:use|alias for) (--[\w-]+(?:[= ][\w.]+)?|[A-Z_]{4,}=1)(?= instead|\)|\.| for | and |$)"
+)
+
+
 class Retired(msgspec.Struct, frozen=True):
     """A deprecated flag that the command line gives, with its value."""
 
@@ -68,7 +75,8 @@ class Retired(msgspec.Struct, frozen=True):
             return f"stops the launch: {self.flag.error}" if self.flag.error else "ignored"
         if self.flag.new_flag:
             return f"read as {self.flag.new_flag}"
-        return self.flag.note or "works, with a warning"
+        instead = _INSTEAD.search(self.flag.note or "")
+        return f"still works; use {instead[1]} instead" if instead else "still works"
 
 
 class Parsed(msgspec.Struct):

@@ -116,6 +116,12 @@ def test_a_later_good_value_mends_an_earlier_one_for_us_not_for_argparse():
             "read as --cuda-graph-backend-prefill=disabled",
             {"cuda_graph_backend_prefill": "disabled"},
         ),
+        (
+            "0.5.14",
+            "--enable-flashinfer-allreduce-fusion",
+            "still works; use --flashinfer-allreduce-fusion-backend=auto instead",
+            {"enable_flashinfer_allreduce_fusion": True},
+        ),
     ],
 )
 def test_deprecated_flags(version: str, flag: str, effect: str, stored: dict[str, Any]):
