@@ -55,7 +55,7 @@ class Given(msgspec.Struct, frozen=True):
 
 # What a flag's own help says to use: "(Deprecated, use --x)", "[Deprecated] Alias for --x y."
 _INSTEAD = re.compile(
-    r"(?i:use|alias for) (--[\w-]+(?:[= ][\w.]+)?|[A-Z_]{4,}=1)(?= instead|\)|\.| for | and |$)"
+    r"(?i:use|alias for) (--[\w-]+(?:[= ]\w+)?|[A-Z_]{4,}=1)(?= instead|\)|\.| for | and |$)"
 )
 
 
