@@ -133,6 +133,13 @@ def _number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
 
 
+def _of_all_layers(value: Any) -> Any:
+    """Return what a list with an entry a layer says of all of them, None when they differ."""
+    if not isinstance(value, list):
+        return value
+    return value[0] if value and all(each == value[0] for each in value) else None
+
+
 class _Reader:
     """Sets facts as read from one file."""
 
@@ -150,9 +157,9 @@ class _Reader:
     def number(self, name: str, text: Mapping[str, Any], fields: tuple[str, ...]) -> None:
         for field in fields:
             if text.get(field) is not None:
-                value = _number(text[field])
+                value = _number(_of_all_layers(text[field]))
                 if value is None:
-                    self.lacks(name, what=f"has {field}, but it is no number")
+                    self.lacks(name, what=f"has {field}, but it is not one number")
                 else:
                     self.put(name, value)
                 return
@@ -219,7 +226,7 @@ class _Reader:
             return
         self.number("model.experts", text, (fields.count,))
         self.number("model.experts_per_token", text, (fields.per_token,))
-        self.number("model.moe_intermediate_size", text, (fields.width,))
+        self.number("model.moe_intermediate_size", text, fields.widths)
         self.shared_experts(text)
 
     def shared_experts(self, text: Mapping[str, Any]) -> None:

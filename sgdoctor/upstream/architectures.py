@@ -18,20 +18,28 @@ Fusion = Literal["none", "deepseek", "glm4", "glm4v", "glm4_lite", "qwen3_next"]
 class Experts(msgspec.Struct, frozen=True):
     """The config fields an architecture's experts are built from, and what SGLang adds to their number.
 
-    ``redundant``: --ep-num-redundant-experts adds to the routed experts. ``fusion``: which rule decides
-    whether the shared experts run as routed ones.
+    ``width``: several fields are tried in turn. ``redundant``: --ep-num-redundant-experts adds to the routed
+    experts. ``fusion``: which rule decides whether the shared experts run as routed ones.
     """
 
     count: str
     per_token: str
-    width: str
+    width: str | tuple[str, ...]
     redundant: bool = True
     fusion: Fusion = "none"
+
+    @property
+    def widths(self) -> tuple[str, ...]:
+        """The fields that may give the width, the first that is there first."""
+        return (self.width,) if isinstance(self.width, str) else self.width
 
 
 _QWEN = Experts("num_experts", "num_experts_per_tok", "moe_intermediate_size")
 _DEEPSEEK = Experts("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", fusion="deepseek")
 _LOCAL = Experts("num_local_experts", "num_experts_per_tok", "intermediate_size", redundant=False)
+_OWN_WIDTH = ("moe_intermediate_size", "intermediate_size")
+_GROK = Experts("num_local_experts", "num_experts_per_tok", _OWN_WIDTH, redundant=False)
+_GEMMA4 = Experts("num_experts", "top_k_experts", "moe_intermediate_size")
 _GLM4 = Experts(
     "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", redundant=False, fusion="glm4"
 )
@@ -63,15 +71,41 @@ ARCHITECTURES: dict[str, Experts] = {
     "Ernie4_5_MoeForCausalLM": Experts("moe_num_experts", "moe_k", "moe_intermediate_size", redundant=False),
     "MiMoV2FlashForCausalLM": Experts("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"),
     "Step3p5ForCausalLM": Experts("moe_num_experts", "moe_top_k", "moe_intermediate_size"),
+    "BailingMoEForCausalLM": msgspec.structs.replace(_QWEN, redundant=False),
     "BailingMoeForCausalLM": msgspec.structs.replace(_QWEN, redundant=False),
+    "BailingMoeV2_5ForCausalLM": msgspec.structs.replace(_QWEN, redundant=False),
     "BailingMoeV2ForCausalLM": msgspec.structs.replace(_QWEN, redundant=False),
     "Lfm2MoeForCausalLM": msgspec.structs.replace(_QWEN, redundant=False),
     "ExaoneMoEForCausalLM": _QWEN,
     "SDARMoeForCausalLM": _QWEN,
+    "HunYuanMoEV1ForCausalLM": Experts("num_experts", "moe_topk", _OWN_WIDTH, redundant=False),
+    "HYV3ForCausalLM": msgspec.structs.replace(_QWEN, redundant=False),
+    "Grok1ForCausalLM": _GROK,
+    "Grok1ModelForCausalLM": _GROK,
+    "Gemma4ForCausalLM": _GEMMA4,
+    "Gemma4ForConditionalGeneration": _GEMMA4,
+    "KimiLinearForCausalLM": Experts(
+        "num_experts", "num_experts_per_token", "moe_intermediate_size", redundant=False
+    ),
+    "NemotronHForCausalLM": Experts("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"),
+    "Step3VLForConditionalGeneration": Experts(
+        "moe_num_experts", "moe_top_k", "moe_intermediate_size", redundant=False
+    ),
 }
 
 # Architectures of the table that also exist without experts.
-_ALSO_DENSE = ("Deepseek", "Glm", "Kimi", "Granite", "Bailing", "Ernie", "Lfm2", "Llama4")
+_ALSO_DENSE = (
+    "Deepseek",
+    "Glm",
+    "Kimi",
+    "Granite",
+    "Bailing",
+    "Ernie",
+    "Lfm2",
+    "Llama4",
+    "Gemma4",
+    "Nemotron",
+)
 
 # Those that have routed experts whatever their configuration says.
 ALWAYS_MOE = frozenset(name for name in ARCHITECTURES if not name.startswith(_ALSO_DENSE))
@@ -143,6 +177,10 @@ def is_hybrid(config: Mapping[str, Any], text: Mapping[str, Any]) -> bool:
 def is_moe(architecture: str, text: Mapping[str, Any]) -> bool | None:
     """Whether SGLang builds routed experts for this model; None when that is not known."""
     known = ARCHITECTURES.get(architecture)
+    if architecture.startswith("Gemma4") and known is not None:
+        return bool(text.get("enable_moe_block"))  # models/gemma4_causal.py, 0.5.11 to 0.5.23
+    if architecture == "NemotronHForCausalLM":
+        return _nemotron_has_experts(text)
     if known is not None:
         count = text.get(known.count)
         if architecture in ALWAYS_MOE:
@@ -151,3 +189,11 @@ def is_moe(architecture: str, text: Mapping[str, Any]) -> bool | None:
     if architecture in DENSE or not any(text.get(field) for field in COUNT_FIELDS):
         return False
     return True if "moe" in architecture.lower() else None
+
+
+def _nemotron_has_experts(text: Mapping[str, Any]) -> bool | None:
+    """Whether some layer is an E of configs/nemotron_h.py (0.5.7 to 0.5.23), or is called moe (newer)."""
+    pattern, types = text.get("hybrid_override_pattern"), text.get("layers_block_type")
+    if isinstance(pattern, str):
+        return "E" in pattern
+    return "moe" in types if isinstance(types, list) else None

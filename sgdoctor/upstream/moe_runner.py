@@ -26,6 +26,16 @@ _BLACKWELL_BF16 = {
     "Qwen3_5MoeForConditionalGeneration": Version("0.5.9"),
 }
 
+# No rule of the model's own touches the backend of its unquantized experts (0.5.7 to 0.5.23).
+_NO_RULE = frozenset(
+    """
+    MixtralForCausalLM PhiMoEForCausalLM OlmoeForCausalLM GraniteMoeForCausalLM Lfm2MoeForCausalLM
+    BailingMoEForCausalLM BailingMoeForCausalLM BailingMoeV2ForCausalLM Ernie4_5_MoeForCausalLM
+    HunYuanMoEV1ForCausalLM HYV3ForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM SDARMoeForCausalLM
+    Gemma4ForCausalLM Gemma4ForConditionalGeneration
+    """.split()
+)
+
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What decides about the runner: the flags in effect and the GPU.
@@ -74,6 +84,8 @@ def runner(model: Model, request: Request) -> str:
 
 def _asked(model: Model, request: Request, capability: Version) -> str:
     """Return the backend once the model's own rules have rewritten it."""
+    if model.architecture == "NemotronHForCausalLM" and not request.settled:
+        return _nemotron(model, request, capability)
     if request.backend != "auto" or request.settled:
         return request.backend
     if model.architecture == "GptOssForCausalLM":
@@ -85,6 +97,19 @@ def _asked(model: Model, request: Request, capability: Version) -> str:
     return _blackwell(model, request)
 
 
+def _nemotron(model: Model, request: Request, capability: Version) -> str:
+    """Decide as server_args.py up to 0.5.11, nemotron_h_hook.py to 0.5.14 and the overrides of 0.5.15 on.
+
+    ModelOpt's FP8 goes to FlashInfer in all of them, unquantized experts from 0.5.13 on.
+    """
+    modelopt = model.quantization == "modelopt_fp8"
+    if request.backend != "auto" and not (modelopt and request.release < Version("0.5.11")):
+        return request.backend
+    if capability.major == 10 or model.quantization not in (None, "modelopt_fp8"):
+        raise Open("for Nemotron-H SGLang chooses the runner by quantization and GPU")
+    return "flashinfer_cutlass" if modelopt or request.release >= Version("0.5.13") else "auto"
+
+
 def _blackwell(model: Model, request: Request) -> str:
     """Return what 10.x takes when nothing is asked for: FlashInfer's kernels for known models."""
     since = _BLACKWELL_BF16.get(model.architecture)
@@ -93,6 +118,8 @@ def _blackwell(model: Model, request: Request) -> str:
         return "flashinfer_trtllm"
     if model.architecture == "DeepseekV3ForCausalLM" and fp8:
         return "flashinfer_trtllm"
+    if model.weights is None and model.architecture in _NO_RULE:
+        return "auto"
     raise Open("on compute capability 10.x SGLang chooses the runner by model and quantization")
 
 
