@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from sgdoctor.facts import NOT_ASKED, Facts, Unknown
 from sgdoctor.sources import Sources
 from sgdoctor.upstream import catalogue, moe_places
 from sgdoctor.upstream.asked_view import Open
+from sgdoctor.upstream.config_problem import SEVERITIES, Severity
 from sgdoctor.upstream.moe_config import CONFIG_DIR_VARIABLE, Listing, folder_of
 
 # What has to be known one after the other; the first that is not says why.
@@ -50,7 +51,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     down_triton: str | None = None
     folders: tuple[Folder, ...] = ()
     error: str | None = None
-    problems: tuple[str, ...] = ()
+    problems: tuple[tuple[Severity, str], ...] = ()  # of the files in use
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,8 +139,14 @@ def _explained(facts: Facts, question: Question) -> Explained:
         down_triton=facts.value("moe.down.triton"),
         folders=tuple(_folders(facts)),
         error=facts.value("moe.lookup_error"),
-        problems=tuple(facts.value("moe.config_problems", [])),
+        problems=tuple(_problems(facts)),
     )
+
+
+def _problems(facts: Facts) -> Iterator[tuple[Severity, str]]:
+    for severity, name in zip(SEVERITIES, ("problems", "warnings", "remarks"), strict=True):
+        for text in facts.value(f"moe.config_{name}", []):
+            yield severity, text
 
 
 def _title(facts: Facts, question: Question) -> list[str]:

@@ -11,7 +11,7 @@ from packaging.version import Version
 from sgdoctor.configs.files import ConfigFile
 from sgdoctor.configs.places import Tree
 from sgdoctor.upstream import config_pairs, moe_config
-from sgdoctor.upstream.config_problem import Gpu, Problem, Severity, at_keys
+from sgdoctor.upstream.config_problem import Gpu, Problem
 from sgdoctor.upstream.config_table import Table
 from sgdoctor.upstream.moe_config import Listing, Shape
 
@@ -73,18 +73,6 @@ def _across(
 
 def _pair(release: Version, file: _Down, up: Table, down: Table, other: str) -> Iterator[Problem]:
     shared_memory = Gpu.of_device(file.device).shared_memory
-    tokens = config_pairs.differing(release, file.shape, up, down, shared_memory)
-    if tokens:
-        fatal = release < config_pairs.OVERRIDES
-        severity: Severity = "error" if fatal else "info"
-        means = (
-            "the server ends in an AssertionError there"
-            if fatal
-            else "SGLang runs it with the up projection's, for which it was not tuned"
-        )
-        text = f"has another BLOCK_SIZE_M at {at_keys(tokens)} than {other}: {means}"
-        yield Problem(code="block-m-differs", severity=severity, file=str(file.path), text=text)
-    elif up and down and set(up) != set(down):
-        only = at_keys(set(up) ^ set(down))
-        text = f"has other keys than {other} (in one of the two: {only})"
-        yield Problem(code="keys-differ", severity="info", file=str(file.path), text=text)
+    found = config_pairs.problem(release, str(file.path), file.shape, up, down, other, shared_memory)
+    if found is not None:
+        yield found

@@ -29,8 +29,8 @@ def lines(result: Explained, width: int, encoding: str) -> list[Line]:
     if result.folders:
         shown += [[], *table(("", "folder", "up", "down", "", ""), _rows(result), encoding)]
     shown += [[], *told(_up(result), "up", "strong"), *told(_down(result), "down", "strong")]
-    for problem in result.problems:
-        shown += [[], *told(problem, "problem", "error")]
+    for severity, problem in result.problems:
+        shown += [[], *told(problem, severity, severity)]
     return shown
 
 

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from sgdoctor.upstream import config_entries, gemm_config, shared_memory
 from sgdoctor.upstream.config_entries import BLOCK_GEMM, CHANNELWISE, LORA, MOE, Kernel, Reporter
-from sgdoctor.upstream.config_problem import Gpu, Problem
+from sgdoctor.upstream.config_problem import Gpu, Problem, at_keys
 from sgdoctor.upstream.config_table import Table
 from sgdoctor.upstream.gemm_config import Weight
 from sgdoctor.upstream.moe_config import Shape
@@ -75,7 +75,7 @@ def _moe_block(
         if entry["BLOCK_SIZE_N"] <= block_n and block_n % entry["BLOCK_SIZE_N"]
     ]
     if wrong:
-        sizes = _sizes(entries, wrong, "BLOCK_SIZE_N")
+        sizes = " and ".join(str(size) for size in sorted({entries[key]["BLOCK_SIZE_N"] for key in wrong}))
         text = (
             f"has BLOCK_SIZE_N {sizes} at {report.at(wrong)}, which does not divide the quantization block of"
         )
@@ -86,15 +86,15 @@ def _block_k(
     report: Reporter, entries: Mapping[int, Mapping[str, Any]], wrong: list[int], block_k: int, how: str
 ) -> Iterator[Problem]:
     if wrong:
-        sizes = _sizes(entries, wrong, "BLOCK_SIZE_K")
-        text = (
-            f"has BLOCK_SIZE_K {sizes} at {report.at(wrong)}, which {how} the quantization block of {block_k}"
-        )
-        yield report.problem("block-k", "error", f"{text}: {_WRONG}")
+        sizes = sorted({entries[key]["BLOCK_SIZE_K"] for key in wrong})
+        yield report.problem("block-k", "error", crosses_blocks(sizes, wrong, block_k, how))
 
 
-def _sizes(entries: Mapping[int, Mapping[str, Any]], keys: list[int], name: str) -> str:
-    return " and ".join(str(size) for size in sorted({entries[key][name] for key in keys}))
+def crosses_blocks(sizes: list[int], keys: list[int], block_k: int, how: str = "does not divide") -> str:
+    """Return in words that tiles of these sizes along K are wrong for a quantization block of ``block_k``."""
+    listed = " and ".join(map(str, sizes))
+    text = f"has BLOCK_SIZE_K {listed} at {at_keys(keys)}, which {how} the quantization block of {block_k}"
+    return f"{text}: {_WRONG}"
 
 
 def _shared(

@@ -142,7 +142,8 @@ def _unknown(report: Reporter, entries: Mapping[int, Any], gpu: Gpu) -> Iterator
     for name in names:
         keys = [key for key, entry in entries.items() if name in entry]
         which = "an option of AMD's compiler" if name in _AMD_OPTIONS else "neither the kernel's nor Triton's"
-        text = f"has {name[:60]}, {which}: the launch fails at {report.at(keys)}"
+        shown = name if name.isidentifier() else repr(name)
+        text = f"has {shown[:60]}, {which}: the launch fails at {report.at(keys)}"
         yield report.problem("key-unknown", "error", text)
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from packaging.version import Version
 
+from sgdoctor.upstream.config_problem import Problem, at_keys
 from sgdoctor.upstream.config_table import Table
 from sgdoctor.upstream.moe_config import Shape
 
+DIFFERS = "block-m-differs"
 OVERRIDES = Version("0.5.13")
 LOW_SHARED_MEMORY_DEFAULT = Version("0.5.14")
 LOW_SHARED_MEMORY = 128 * 1024
@@ -58,6 +60,26 @@ def differing(
         if isinstance(other, dict) and mine is not None and other.get("BLOCK_SIZE_M", mine) != mine:
             found.append(tokens)
     return found
+
+
+def problem(
+    release: Version, file: str, shape: Shape, up: Table, down: Table, other: str, shared_memory: int | None
+) -> Problem | None:
+    """Return what is wrong with the pair: ``file`` is the down file, ``other`` the up config in words."""
+    tokens = differing(release, shape, up, down, shared_memory)
+    if tokens:
+        fatal = release < OVERRIDES
+        means = (
+            "the server ends in an AssertionError there"
+            if fatal
+            else "SGLang runs it with the up projection's, for which it was not tuned"
+        )
+        text = f"has another BLOCK_SIZE_M at {at_keys(tokens)} than {other}: {means}"
+        return Problem(code=DIFFERS, severity="error" if fatal else "info", file=file, text=text)
+    if up and down and set(up) != set(down):
+        text = f"has other keys than {other} (in one of the two: {at_keys(set(up) ^ set(down))})"
+        return Problem(code="keys-differ", severity="info", file=file, text=text)
+    return None
 
 
 def _turning_points(up: Table, down: Table, shape: Shape) -> set[int]:

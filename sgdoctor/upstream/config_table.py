@@ -16,12 +16,14 @@ Table = dict[int, Any]
 class BrokenFile(Exception):  # noqa: N818 (a file, not an error of ours)
     """A file that SGLang cannot turn into a table.
 
-    ``code`` and ``text`` say what is wrong, ``raised`` is the exception that ends SGLang's lookup.
+    ``code`` and ``text`` say what is wrong with ``file``, ``raised`` is the exception that ends SGLang's
+    lookup.
     """
 
-    def __init__(self, code: str, text: str, raised: str) -> None:
+    def __init__(self, code: str, file: str, text: str, raised: str) -> None:
         super().__init__(raised)
         self.code = code
+        self.file = file
         self.text = text
         self.raised = raised
 
@@ -50,7 +52,7 @@ def parse(raw: bytes, name: str) -> Table:
 
 
 def _broken(code: str, text: str, error: Exception, name: str) -> BrokenFile:
-    return BrokenFile(code, text, f"{type(error).__name__}: {error} ({name})")
+    return BrokenFile(code, name, text, f"{type(error).__name__}: {error} ({name})")
 
 
 def _odd_keys(keys: Iterable[str]) -> str:

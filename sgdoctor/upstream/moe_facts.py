@@ -21,6 +21,7 @@ from sgdoctor.upstream import (
 from sgdoctor.upstream.architectures import ARCHITECTURES
 from sgdoctor.upstream.asked_view import Open, View
 from sgdoctor.upstream.catalogue import Release
+from sgdoctor.upstream.config_problem import Gpu
 from sgdoctor.upstream.expert_weights import Stored
 from sgdoctor.upstream.moe_config import Listing, Lookup
 from sgdoctor.upstream.moe_places import OnHost
@@ -44,7 +45,7 @@ LOOKUP = (
     "moe.down.path",
     "moe.lookup_error",
 )
-CONTENT = ("moe.block_m_mismatch", "moe.config_problems")
+CONTENT = ("moe.block_m_mismatch", "moe.config_problems", "moe.config_warnings", "moe.config_remarks")
 _PLACES = ("moe.config_root", "moe.bundled_source")
 
 # Flags that lay out or serve the experts otherwise; with one of them set nothing is said.
@@ -333,10 +334,17 @@ class _Experts:
             if self.facts.value(name, each.source) != each.source:
                 raise Open("the server found other files than are known here")
         judged = self._judged(found, listing)
-        return {
+        values: dict[str, Any] = {
             "moe.block_m_mismatch": judged.block_m_mismatch,
-            "moe.config_problems": list(judged.problems),
+            "moe.config_problems": judged.of("error"),
+            "moe.config_warnings": judged.of("warning"),
         }
+        if judged.read:
+            values["moe.config_remarks"] = judged.of("info")
+        else:
+            reason = "the config files are not on this machine"
+            self.facts.set_unknown("moe.config_remarks", reason, ["sglang.path"])
+        return values
 
     def _judged(self, found: Lookup, listing: Listing) -> moe_files.FileCheck:
         if not listing.on_disk:
@@ -348,10 +356,14 @@ class _Experts:
         if shape is None:
             raise Open(f"{found.up.file} is no name of a config file")
         try:
-            shared = self.facts.value("gpu.shared_memory_bytes")
-            return moe_files.check(Version(self._release().version), shape, found, shared_memory=shared)
+            release = Version(self._release().version)
+            return moe_files.check(release, shape, found, gpu=self._file_gpu())
         except OSError as error:
             raise Open(f"a config file could not be read: {error}") from error
+
+    def _file_gpu(self) -> Gpu:
+        vendor, capability = self._gpu()
+        return Gpu(vendor or None, capability, self.facts.value("gpu.shared_memory_bytes"))
 
 
 def _version(folder: str | None) -> str | None:

@@ -188,7 +188,8 @@ def test_the_one_shipped_file_that_computes_wrong(tmp_path):
     derive.derive(facts)
     assert values(facts, "moe.up.source", "moe.block_m_mismatch") == ["exact", False]
     (problem,) = facts.value("moe.config_problems")
-    assert "BLOCK_SIZE_K" in problem
+    assert "has BLOCK_SIZE_K 256 at M = 64, 128, 256, 512" in problem
+    assert values(facts, "moe.config_warnings", "moe.config_remarks") == [[], "unknown"]
 
 
 def test_a_dispatcher_keeps_the_configs_out_of_it(tmp_path):
@@ -227,10 +228,14 @@ def test_the_files_of_a_folder_here_are_read(capture, tmp_path):
         [],
         None,
     ]
+    assert values(facts, "moe.config_warnings") == [[]]
+    assert len(facts.value("moe.config_remarks")) == 3  # batches far from every key
     (folder / f"{name}_down.json").write_text('{"triton_version": "3.6.0"}')
     facts = capture("moe-no-config", f"SGLANG_MOE_CONFIG_DIR={tmp_path}/moe ")
     assert facts.value("moe.lookup_error").startswith("ValueError: invalid literal for int()")
-    assert len(facts.value("moe.config_problems")) == 1
+    assert facts.value("moe.config_problems") == [
+        f"{name}_down.json has the key triton_version, which vLLM writes and SGLang cannot read"
+    ]
 
 
 def test_deterministic_inference_reads_no_config(capture, tmp_path):

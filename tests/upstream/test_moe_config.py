@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from sgdoctor.upstream import moe_config, moe_files
+from sgdoctor.upstream import config_pairs, moe_config, moe_files
+from sgdoctor.upstream.config_problem import Gpu
 from sgdoctor.upstream.moe_config import Listing, Shape
 
 H200 = "NVIDIA H200"
@@ -131,22 +132,29 @@ def test_a_down_file_alone_meets_the_built_in_config(tmp_path):
 def test_a_tile_wider_than_the_quantization_block_computes_wrong(tmp_path):
     fp8 = Shape(experts=8, width=256, dtype="fp8_w8a8", block_shape=(128, 128))
     result = checked(tmp_path, "0.5.23", {"1": tile(16), "64": tile(16, BLOCK_SIZE_K=256)}, shape=fp8)
-    assert len(result.problems) == 1
-    assert "BLOCK_SIZE_K" in result.problems[0]
-    assert "M = 64" in result.problems[0]
-    assert checked(tmp_path, "0.5.23", {"1": tile(16, BLOCK_SIZE_K=64)}, shape=fp8).problems == ()
+    (problem,) = result.of("error")
+    assert problem.startswith(f"{moe_config.file_name(H200, fp8)} has BLOCK_SIZE_K 256 at M = 64")
+    assert checked(tmp_path, "0.5.23", {"1": tile(16, BLOCK_SIZE_K=64)}, shape=fp8).of("error") == []
 
 
 def test_up_tma_is_understood_from_0_5_18_on(tmp_path):
     up = {"1": tile(16, USE_TMA=True)}
-    assert "USE_TMA" in checked(tmp_path, "0.5.17", up).problems[0]
-    assert checked(tmp_path, "0.5.18", up).problems == ()
+    assert "USE_TMA" in checked(tmp_path, "0.5.17", up).of("error")[0]
+    assert checked(tmp_path, "0.5.18", up).of("error") == []
 
 
 def test_tiles_that_do_not_fit_the_shared_memory(tmp_path):
     up = {"1": tile(64, num_stages=4)}  # 3 x (64 + 128) x 128 x 2 bytes
-    assert checked(tmp_path, "0.5.12", up, shared_memory=232448).problems == ()
-    assert "shared memory" in checked(tmp_path, "0.5.12", up, shared_memory=101376).problems[0]
+    assert checked(tmp_path, "0.5.12", up).of("error") == []
+    assert checked(tmp_path, "0.5.12", up, gpu=Gpu(shared_memory=232448)).of("error") == []
+    assert "shared memory" in checked(tmp_path, "0.5.12", up, gpu=Gpu(shared_memory=101376)).of("error")[0]
+
+
+def test_what_has_no_effect_and_what_is_worth_knowing(tmp_path):
+    empty = checked(tmp_path, "0.5.12", {})
+    assert (len(empty.of("error")), len(empty.of("warning")), len(empty.of("info"))) == (0, 1, 0)
+    far = checked(tmp_path, "0.5.12", {"256": tile(16)}, {"256": tile(16), "512": tile(16)})
+    assert (len(far.of("error")), len(far.of("warning")), len(far.of("info"))) == (0, 0, 4)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +168,7 @@ def test_files_that_end_the_server(tmp_path, content, exception):
     result = checked(tmp_path, "0.5.12", content)
     assert result.error is not None
     assert result.error.startswith(exception)
+    assert len(result.of("error")) == 1
 
 
 @given(
@@ -174,22 +183,11 @@ def test_a_mismatch_is_found_exactly_when_some_batch_meets_one(up, down, experts
     batches = range(1, 60)
     meets = any(
         (
-            moe_files.nearest(tables[0], number)["BLOCK_SIZE_M"]
+            config_pairs.nearest(tables[0], number)["BLOCK_SIZE_M"]
             if up
-            else moe_files.default_block_m(release, shape, number)
+            else config_pairs.default_block_m(release, shape, number)
         )
-        != moe_files.nearest(tables[1], number)["BLOCK_SIZE_M"]
+        != config_pairs.nearest(tables[1], number)["BLOCK_SIZE_M"]
         for number in batches
     )
-    assert moe_files._differs(release, shape, tables[0], tables[1], None) == meets
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_a_table_or_a_broken_file(tmp_path_factory, content):
-    file = tmp_path_factory.mktemp("any") / "config.json"
-    file.write_bytes(content)
-    try:
-        table = moe_files.read(file)
-    except moe_files.BrokenFile:
-        return
-    assert all(isinstance(key, int) for key in table)
+    assert bool(config_pairs.differing(release, shape, tables[0], tables[1], None)) == meets

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from sgdoctor.upstream import moe_config, moe_files
+from sgdoctor.upstream import config_pairs, config_table, moe_config, moe_files
 from sgdoctor.upstream.moe_config import Listing, Lookup, Shape
 from tests.upstream.oracle import ask_all
 from tools.oracles import RELEASES
@@ -194,7 +194,7 @@ def test_sglang_itself_agrees_on_every_file_it_ships(real_lookups, sglang_wheel,
 
 # --- what has to be the same ----------------------------------------------------------------------------
 
-read = functools.lru_cache(maxsize=4096)(moe_files.read)
+read = functools.lru_cache(maxsize=4096)(config_table.read)
 
 
 def assert_same(release: Version, shape: Shape, found: Lookup, tokens: list[int], answer: dict) -> None:
@@ -208,15 +208,15 @@ def assert_same(release: Version, shape: Shape, found: Lookup, tokens: list[int]
 
 def assert_same_tables(release, shape, found, tokens, answer):
     """Check that SGLang hands the entries of the files that the lookup named to the kernels."""
-    up = moe_files.read(Path(found.up.path)) if found.up.path else {}
-    down = moe_files.read(Path(found.down.path)) if found.down.source in ("exact", "fallback") else {}
+    up = config_table.read(Path(found.up.path)) if found.up.path else {}
+    down = config_table.read(Path(found.down.path)) if found.down.source in ("exact", "fallback") else {}
     if found.down.source == "up" and release >= Version("0.5.16"):
         down = up
     expected = []
     for number in tokens:
-        mine = moe_files.nearest(up, number) if up else None
-        block_m = mine["BLOCK_SIZE_M"] if mine else moe_files.default_block_m(release, shape, number)
-        other = dict(moe_files.nearest(down, number)) if down else None
+        mine = config_pairs.nearest(up, number) if up else None
+        block_m = mine["BLOCK_SIZE_M"] if mine else config_pairs.default_block_m(release, shape, number)
+        other = dict(config_pairs.nearest(down, number)) if down else None
         if other is not None and other["BLOCK_SIZE_M"] != block_m:
             assert moe_files.check(release, shape, found).block_m_mismatch
             if release < Version("0.5.13"):
