@@ -262,6 +262,9 @@ in FOLDER
 
 up       from triton_3_6_0, the installed Triton's
 down     from triton_3_6_0, the installed Triton's
+
+info     E=128,N=768,device_name=NVIDIA_H200_down.json has other keys than the
+         up file in use (in one of the two: M = 64)
 """
     )
 
