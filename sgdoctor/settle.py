@@ -32,7 +32,7 @@ _TRUE = ("true", "1", "yes", "y")
 
 def settle(facts: Facts, command: LaunchCommand | None) -> None:
     """Derive all facts that follow from those collected; ``command`` is read with the release now known."""
-    from sgdoctor.collect import launch_asked, launch_network, requirements
+    from sgdoctor.collect import launch, launch_asked, launch_network, requirements
     from sgdoctor.upstream import arguments, attention, deaths, derive, piecewise, switches
 
     deaths.explain(facts)
@@ -42,6 +42,8 @@ def settle(facts: Facts, command: LaunchCommand | None) -> None:
         launch_network.collect(facts, command)
     switches.derive(facts)
     derive.machine(facts)
+    if command is not None:
+        launch.collect_gpus(facts, command)
     arguments.effective(facts)
     arguments.exposure(facts)
     container = command.container if command is not None else None

@@ -29,7 +29,13 @@ _SOURCES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
             "help": "A server's log, also .gz; - is standard input. Once a node.",
         },
     ),
-    (("--launch",), {"metavar": "FILE", "help": "A launch script (bash). A launch command goes behind --."}),
+    (
+        ("--launch",),
+        {
+            "metavar": "FILE",
+            "help": "A launch script, compose file, manifest, unit, Dockerfile, ... A command goes behind --.",
+        },
+    ),
     (("--model",), {"metavar": "PATH", "help": "The model's folder or its config.json."}),
     (("--python",), {"metavar": "PATH", "help": "The Python environment or interpreter that runs SGLang."}),
     (

@@ -314,6 +314,13 @@ def collect(facts: Facts, command: LaunchCommand) -> None:
         facts.set("sglang.version", release, source=source, place=command.place(line))
 
 
+def collect_gpus(facts: Facts, command: LaunchCommand) -> None:
+    """Set gpu.count to the GPUs that the launch file gives the server, where no machine was looked at."""
+    if command.gpus is not None and not facts.known("gpu.count"):
+        count, line = command.gpus
+        facts.set("gpu.count", count, source=command.source, place=command.place(line))
+
+
 def _collect_environment(facts: Facts, command: LaunchCommand) -> None:
     for name, setting in command.variables.items():
         if setting.known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -352,24 +352,38 @@ def _unasked(facts: Facts, reading: _Reading, touched: set[str]) -> None:
 def _judged(facts: Facts, reading: _Reading, parsed: Parsed) -> None:
     """Set launch.unrecognized, .ambiguous, .abbreviated, .deprecated and .invalid."""
     release = reading.release
-    refused = [redact.text(word) for _, word in parsed.unrecognized]
+    refused = list(dict.fromkeys(_shown(word) for _, word in parsed.unrecognized))
     if refused and not release.exact:
         reason = f"{release.asked} is not in the catalogue, and {release.version} does not know {refused[0]}"
         facts.set_unknown("launch.unrecognized", reason)
     else:
         place = reading.places[parsed.unrecognized[0][0]] if refused else None
         _say(facts, reading, "launch.unrecognized", refused, place)
-    _say(facts, reading, "launch.ambiguous", [redact.text(written) for written, _ in parsed.ambiguous])
+    ambiguous = [written for written, _ in parsed.ambiguous]
+    place = _place_of(reading, ambiguous)
+    _say(facts, reading, "launch.ambiguous", [redact.text(written) for written in ambiguous], place)
     abbreviated = [
         {"written": written, "flag": flag} for written, flag in parsed.abbreviated if written not in _USUAL
     ]
-    _say(facts, reading, "launch.abbreviated", abbreviated)
+    place = _place_of(reading, [one["written"] for one in abbreviated])
+    _say(facts, reading, "launch.abbreviated", abbreviated, place)
     retired = [one for one in parsed.deprecated if one.flag.action != "store" or _says_so(one)]
     records = [{"flag": one.option, "effect": one.effect} for one in retired]
     _say(facts, reading, "launch.deprecated", records, reading.places[retired[0].index] if retired else None)
     errors = [reading.refusal] if reading.refusal else parsed.errors
     errors = [redact.text(error) for error in errors if not error.startswith("ambiguous option")]
     _say(facts, reading, "launch.invalid", errors[0] if errors else None)
+
+
+def _shown(word: str) -> str:
+    """Return a word as a report shows it: blanks, and nothing at all, in quotes."""
+    return redact.text(word) if word and word == word.strip() else repr(redact.text(word))
+
+
+def _place_of(reading: _Reading, written: Sequence[str]) -> str | None:
+    """Return where the first word stands that is one of the options ``written``."""
+    found = (word for word in reading.words if word.partition("=")[0] in written)
+    return next((reading.places[word.at] for word in found), None)
 
 
 def _says_so(retired: Retired) -> bool:

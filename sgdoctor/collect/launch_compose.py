@@ -143,13 +143,13 @@ class Service:
                 f"{self.file.name}:{error.line}: docker compose cannot split this {key} into words: a quote, "
                 "a backslash or a parenthesis stands alone"
             ) from error
-        for word in words:
-            if word.text[:1] in ("\n", " "):
-                self.note(
-                    word.line,
-                    "no shell reads this text: a backslash at a line's end and what follows it are given to "
-                    "the program, as an argument or a part of one",
-                )
+        escaped = [word for word in words if word.text[:1] in ("\n", " ")]
+        if escaped:
+            self.note(
+                escaped[0].line,
+                "no shell reads this text: a backslash at a line's end and what follows it are given to the "
+                "program, as an argument or a part of one",
+            )
         return words
 
     def environment(self) -> dict[str, Value | None]:

@@ -149,8 +149,8 @@ def _yaml(text: str, name: str, folder: Path | None) -> list[LaunchCommand]:
         return [_config(mappings[0], name)]
     line = documents[0].line if documents else 1
     raise UsageError(
-        f"{name}:{line}: neither a compose file (services), nor a Kubernetes manifest (apiVersion, kind), nor "
-        "a configuration of SGLang (keys that are flags of the server)"
+        f"{name}:{line}: YAML, but neither a compose file (services), nor a Kubernetes manifest (apiVersion, "
+        "kind), nor a configuration of SGLang (keys that are flags of the server)"
     )
 
 

@@ -135,7 +135,7 @@ _TRUTHS = {
     "moe.config_matters": ("MoE configs are read", "no MoE config is read"),
     "launch.complete": ("command fully expanded", "command not fully expanded"),
     "server.api_open": ("answers without a key", "asks for a key"),
-    "server.exposed": ("reachable from other machines", "loopback only"),
+    "server.exposed": ("reachable from other machines", "not reachable from other machines"),
     "log.ready": ("server is fired up", "never fired up"),
     "log.died": ("server died", "server did not die"),
     "log.deepgemm_compiling": ("compiling DeepGEMM kernels", "not compiling DeepGEMM kernels"),
