@@ -33,7 +33,7 @@ _TRUE = ("true", "1", "yes", "y")
 def settle(facts: Facts, command: LaunchCommand | None) -> None:
     """Derive all facts that follow from those collected; ``command`` is read with the release now known."""
     from sgdoctor.collect import launch, launch_asked, launch_network, requirements
-    from sgdoctor.upstream import arguments, attention, deaths, derive, piecewise, switches
+    from sgdoctor.upstream import arguments, attention, changed, deaths, derive, piecewise, switches
 
     deaths.explain(facts)
     _installed_release(facts)
@@ -53,6 +53,7 @@ def settle(facts: Facts, command: LaunchCommand | None) -> None:
     requirements.derive(facts, requirements.of_release(version) if version else None)
     piecewise.derive(facts)
     attention.derive(facts)
+    changed.derive(facts)
     _longer_context(facts)
     _triton_build(facts)
     _conflicts(facts)
