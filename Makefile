@@ -37,6 +37,7 @@ knowledge: $(VENV)/.developed
 
 docs: $(VENV)/.developed
 	$(BIN)/python -m tools.docs
+	$(BIN)/python -m tools.knowledge --page
 
 goldens: $(VENV)/.developed
 	$(BIN)/python -m pytest -q tests/test_deployments.py tests/test_readme.py --update-goldens

@@ -13,9 +13,12 @@ from packaging.version import Version
 
 from tools.catalogue import DATA, load
 from tools.intervals import Row
+from tools.oracles import RELEASES
 from tools.wheels import ROOT
 
 Tables = Mapping[str, Sequence[Row]]
+PAGE = ROOT / "docs" / "knowledge.md"
+_BEGIN, _END = "<!-- by python -m tools.knowledge --page -->", "<!-- end -->"
 _SHOWN = 12  # names of one kind that are written out
 
 
@@ -114,19 +117,48 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def table(releases: Mapping[str, Tables]) -> str:
+    """Return the table of docs/knowledge.md: what is known of each release."""
+    heads = "SGLang|torch|Triton|Flags|Fields|Set by itself|Requirements|MoE configs|GEMM configs".split("|")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for version, tables in releases.items():
+        release = tables["releases"][0]
+        kinds = ("flags", "fields", "rewritten", "requirements", "moe_configs", "gemm_configs")
+        counts = [str(len(tables[kind])) for kind in kinds]
+        triton = release["triton"].removeprefix("==")
+        oracle = "*" if version in RELEASES else ""
+        lines.append(f"| {' | '.join([version + oracle, release['torch'], triton, *counts])} |")
+    return "\n".join(lines)
+
+
+def page(text: str, releases: Mapping[str, Tables]) -> str:
+    """Return the page ``text`` with its table made anew."""
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}\n\n{table(releases)}\n\n{_END}{after}"
+
+
 def main() -> int:
     """Read the releases anew, write the catalogue and print the report."""
     parser = argparse.ArgumentParser(prog="python -m tools.knowledge", description=__doc__)
-    parser.add_argument("versions", nargs="+", help="releases of SGLang on the package index")
+    parser.add_argument("versions", nargs="*", help="releases of SGLang on the package index")
+    parser.add_argument("--page", action="store_true", help="only write the table of docs/knowledge.md")
     parser.add_argument("--sources", type=Path, help="a folder of unpacked wheels, one folder a version")
     parser.add_argument("--data", type=Path, default=DATA, help="the catalogue (default: sgdoctor/data)")
     options = parser.parse_args()
+    if options.page:
+        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), load()), encoding="utf-8")
+        return 0
+    if not options.versions:
+        parser.error("which release?")
     command = [sys.executable, "-m", "tools.catalogue", *options.versions, f"--data={options.data}"]
     command += [f"--sources={options.sources}"] if options.sources else []
     done = subprocess.run(command, cwd=ROOT, check=False)
     if done.returncode:
         return done.returncode
     releases = load(options.data)
+    if options.data == DATA:
+        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), releases), encoding="utf-8")
     for version in sorted(options.versions, key=Version):
         print("\n".join(report(releases, version)))
     return 0

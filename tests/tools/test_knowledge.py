@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tools.catalogue import DATA, FILES, load, render
-from tools.knowledge import report
+from tools.knowledge import PAGE, page, report
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,3 +43,8 @@ def test_the_report_names_what_came_went_and_changed():
 
 def test_the_oldest_has_nothing_before_it():
     assert list(report(load(), "0.5.7")) == ["SGLang 0.5.7 is the oldest release of the catalogue"]
+
+
+def test_the_page_has_what_the_catalogue_has():
+    text = PAGE.read_text()
+    assert page(text, load()) == text  # else: make docs

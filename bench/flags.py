@@ -1,0 +1,85 @@
+"""What it costs to know the flags of an SGLang: from its source text, from the catalogue, from its own code.
+
+    python bench/flags.py [FOLDER ...]
+
+FOLDER is what `python -m tools.oracles` leaves in .cache/sources/<version> (or a site-packages with SGLang in
+it). Every figure is the median CPU time of whole child processes, interleaved in one run, above an
+interpreter that imports nothing. SGLang's own code needs torch, triton, transformers and more: where they are
+not installed empty stand-ins take their place, so what is measured is SGLang's own modules alone.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RELEASES = ("0.5.10", "0.5.16", "0.5.23")
+ROUNDS = 9
+
+BARE = "pass"
+ARGPARSE = "import argparse; argparse.ArgumentParser().add_argument('--x')"
+CATALOGUE = """
+from sgdoctor.upstream import catalogue
+from sgdoctor.upstream.flags import Parser
+Parser(catalogue.resolve({version!r}).flags).parse(["--model-path", "m"])
+"""
+SOURCE = """
+from pathlib import Path
+from sgdoctor.upstream.flags import Parser
+from sgdoctor.upstream.source_flags import read_flags
+Parser(read_flags(Path({folder!r}) / "sglang")).parse(["--model-path", "m"])
+"""
+OWN = """
+import sys; sys.path.insert(0, {tests!r})
+from real_server_args import load
+load({folder!r})[1].parse_args(["--model-path", "m"])
+"""
+
+
+def cpu_seconds(code: str) -> float:
+    """Return user and system time of one interpreter that runs ``code``."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def programs(folder: Path) -> dict[str, str]:
+    """Return what is measured of the SGLang in ``folder``."""
+    version = folder.name
+    tests = str(ROOT / "tests" / "upstream")
+    return {
+        f"{version}: catalogue, parser, one command line": CATALOGUE.format(version=version),
+        f"{version}: source text, parser, one command line": SOURCE.format(folder=str(folder)),
+        f"{version}: its own ServerArgs, stand-ins for torch etc.": OWN.format(
+            folder=str(folder), tests=tests
+        ),
+    }
+
+
+def main() -> None:
+    """Measure and print the table."""
+    folders = [Path(each) for each in sys.argv[1:]]
+    folders = folders or [ROOT / ".cache" / "sources" / version for version in RELEASES]
+    measured = {"an interpreter": BARE, "import argparse, one flag": ARGPARSE}
+    for folder in folders:
+        measured |= programs(folder.resolve())
+    for code in measured.values():
+        cpu_seconds(code)  # compiles what is not compiled yet
+    taken: dict[str, list[float]] = {name: [] for name in measured}
+    for _ in range(ROUNDS):
+        for name, code in measured.items():
+            taken[name].append(cpu_seconds(code))
+    medians = {name: statistics.median(values) for name, values in taken.items()}
+    bare = medians["an interpreter"]
+    print(f"{'':<58}{'CPU ms':>8}{'above bare':>12}")
+    for name, seconds in medians.items():
+        print(f"{name:<58}{seconds * 1000:>8.0f}{(seconds - bare) * 1000:>12.0f}")
+
+
+if __name__ == "__main__":
+    main()
