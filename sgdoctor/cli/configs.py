@@ -29,9 +29,10 @@ docs/configs.md lists the codes. Exit codes are those of check.
 
 EXPLAIN_EPILOG = """\b
 Examples:
-  sgdoctor configs explain --sglang 0.5.12 --model config.json --gpu H200:4 --tp 4
-  sgdoctor configs explain /opt/venv --model /models/qwen3 --gpu H100:8 --launch launch.sh
-  sgdoctor configs explain --sglang 0.5.23 --model config.json --gpu B200:8 -- sglang serve --tp 8 ...
+  sgdoctor configs explain --sglang 0.5.12 --model qwen3/ --gpu H200:4 --tp 4
+  sgdoctor configs explain /opt/venv --model qwen3/ --gpu H100 --launch run.sh
+  sgdoctor configs explain mine/ --sglang 0.5.23 --model qwen3/ --gpu B200
+  sgdoctor configs explain --model qwen3/ --gpu H200:8 -- sglang serve --tp 8
 """
 
 

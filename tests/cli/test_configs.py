@@ -290,6 +290,11 @@ def test_what_cannot_be_told_is_3(sgdoctor, here):
     assert "Which file it would be cannot be told: " in done.stdout
 
 
+@pytest.mark.parametrize("name", ["list", "lint", "explain"])
+def test_help_fits_into_80_columns(sgdoctor, name):
+    assert out(sgdoctor("configs", name, "--help")).startswith(f"Usage: sgdoctor configs {name}")
+
+
 # --- mistakes -------------------------------------------------------------------------------------------
 
 
