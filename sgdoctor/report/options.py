@@ -28,6 +28,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "asked.": ("--launch",),
     "env.": ("--launch",),
     "arg.": ("--launch", "--url", "--log", "--server-info"),
+    "attention.": ("--launch",),
     "context.": ("--launch", "--url", "--log"),
     "graph.": ("--launch", "--url", "--log"),
     "kernel.": ("--launch",),
