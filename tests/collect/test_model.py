@@ -79,6 +79,32 @@ def test_each_architecture_has_its_own_names(tmp_path, architecture, fields, exp
     assert values(facts, "experts", "moe_intermediate_size") == expected
 
 
+@pytest.mark.parametrize(
+    ("architecture", "fields", "has_experts"),
+    [
+        ("Gemma4ForConditionalGeneration", {"enable_moe_block": True, "num_experts": 128}, True),
+        ("Gemma4ForConditionalGeneration", {"num_experts": None}, False),
+        ("NemotronHForCausalLM", {"hybrid_override_pattern": "ME*E"}, True),
+        ("NemotronHForCausalLM", {"hybrid_override_pattern": "M-*-"}, False),
+        ("NemotronHForCausalLM", {"layers_block_type": ["mamba", "moe"]}, True),
+        ("NemotronHForCausalLM", {"n_routed_experts": 8}, "unknown"),  # the pattern decides
+    ],
+)
+def test_some_architectures_say_elsewhere_whether_there_are_experts(
+    tmp_path, architecture, fields, has_experts
+):
+    facts = read(tmp_path, {"architectures": [architecture], **fields})
+    assert values(facts, "is_moe") == (has_experts,)
+
+
+def test_a_list_of_all_layers_is_one_number_when_they_agree(tmp_path):
+    hunyuan = {"architectures": ["HunYuanMoEV1ForCausalLM"], "num_experts": 64, "intermediate_size": 3072}
+    facts = read(tmp_path, {**hunyuan, "moe_topk": [8, 8]})
+    assert values(facts, "experts_per_token", "moe_intermediate_size") == (8, 3072)
+    facts = read(tmp_path, {**hunyuan, "moe_topk": [8, 4], "moe_intermediate_size": 1536})
+    assert values(facts, "experts_per_token", "moe_intermediate_size") == ("unknown", 1536)
+
+
 def test_an_architecture_that_is_not_known_is_not_guessed_at(tmp_path):
     facts = read(tmp_path, {"architectures": ["NewForCausalLM"], "num_experts": 64})
     assert values(facts, "is_moe", "experts") == ("unknown", "unknown")

@@ -70,6 +70,26 @@ def test_blackwell_takes_flashinfer_for_known_models():
     assert moe_runner.runner(BF16, request("0.5.12", "10.0", backend="auto", settled=True)) == "triton"
 
 
+def test_unquantized_experts_of_models_without_a_rule_stay_with_triton_there():
+    assert moe_runner.runner(model("MixtralForCausalLM"), request("0.5.23", "10.0")) == "triton"
+    with pytest.raises(Open):
+        moe_runner.runner(model("MixtralForCausalLM", "fp8", "fp8_block"), request("0.5.23", "10.0"))
+
+
+def test_nemotron_h_leaves_triton_from_0_5_13_on():
+    bf16 = model("NemotronHForCausalLM")
+    assert moe_runner.runner(bf16, request("0.5.12")) == "triton"
+    assert moe_runner.runner(bf16, request("0.5.13")) == "flashinfer_cutlass"
+    assert moe_runner.runner(bf16, request("0.5.13", backend="triton")) == "triton"
+    fp8 = model("NemotronHForCausalLM", "modelopt_fp8", "fp8_tensor")
+    assert (
+        moe_runner.runner(fp8, request("0.5.10", backend="triton")) == "flashinfer_cutlass"
+    )  # whatever asked
+    for undecided in (request("0.5.23", "10.0"), request("0.5.12", "10.0")):
+        with pytest.raises(Open):
+            moe_runner.runner(bf16, undecided)
+
+
 def test_packed_integers_are_marlins():
     gptq = model(quantization="gptq", weights="int4_marlin")
     assert moe_runner.runner(gptq, request()) == "marlin"
