@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import itertools
 import json
 import os
 import random
@@ -31,6 +32,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from moe_fixture import AGAIN, EXPLORE, REFINE, SORTED, SUSTAINED, WIDEN, Key, Points, fixture, notes, table
 from sgdoctor.tune import kernel
 from sgdoctor.tune.journal import Journal
 from sgdoctor.tune.pool import Outcome, Pool
@@ -49,7 +51,6 @@ MORE_GROUPS = (8, 32, 64)
 NEAR = 1.3
 FINALISTS = 12
 EXPECTED = {"shared memory", "spills", "OutOfResources"}
-Key = tuple[str, int, Config]
 
 
 def package(source: Path) -> Path:
@@ -98,9 +99,7 @@ class Matrix:
     compiler: Pool
     journal: Journal
     deadline: float
-    samples: dict[Key, dict[int, list[float]]] = dataclasses.field(default_factory=dict)
-    compiled: dict[tuple[str, Config], dict[str, Any]] = dataclasses.field(default_factory=dict)
-    dropped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    points: Points
     started: float = dataclasses.field(default_factory=time.monotonic)
 
     def say(self, text: str) -> None:
@@ -151,9 +150,7 @@ class Matrix:
             for outcome in self.compiler.outcomes():
                 tile = self.judge(outcome)
                 if tile is not None:
-                    groups = set(FIRST_GROUPS) | {
-                        c.group_m for c in incumbents[tile[0]] if c.tile == tile[1]
-                    }
+                    groups = set(FIRST_GROUPS) | {c.group_m for c in incumbents[tile[0]] if c.tile == tile[1]}
                     ready.append(self.task(tile[0], tile[1], sorted(groups), rounds=2))
             while ready and self.measure.free > 0:
                 self.measure.submit(ready.popleft())
@@ -161,65 +158,49 @@ class Matrix:
                 self.note(outcome)
             if time.monotonic() - last > 15:
                 last = time.monotonic()
-                self.say(f"to compile {self.compiler.unfinished}, to time {len(ready)}, timed {self.timed()}")
-        self.say(f"explored: {self.timed()} points; dropped {dict(self.dropped)}, untimed {len(ready)}")
+                self.say(
+                    f"to compile {self.compiler.unfinished}, to time {len(ready)}, timed {len(self.points.samples)}"
+                )
+        self.say(
+            f"explored: {len(self.points.samples)} points; dropped {dict(self.points.dropped)}, untimed {len(ready)}"
+        )
 
     def task(self, gemm: str, tile: Config, groups: list[int], rounds: int) -> dict[str, Any]:
         units = [
             (gemm, m, dataclasses.replace(tile, group_m=g).to_list()) for m in self.tokens for g in groups
         ]
-        return {"do": "time", "units": units, "rounds": rounds, "phase": 1}
+        return {"do": "time", "units": units, "rounds": rounds, "phase": EXPLORE}
 
     def judge(self, outcome: Outcome) -> tuple[str, Config] | None:
         """Return the tile when what came out of the compiler can run without spilling."""
         gemm, tile = outcome.task["gemm"], Config.from_list(outcome.task["config"])
         record = {"compile": [gemm, tile.to_list()], "ending": outcome.ending}
         record["result"] = outcome.value if outcome.ending == "done" else outcome.text
-        self.journal.append(record)
+        self.keep(record)
         if outcome.ending != "done":
-            self.dropped[outcome.ending] += 1
             return None
-        self.compiled[gemm, tile] = outcome.value
         if outcome.value["shared"] > shared_memory_limit((9, 0)):
-            self.dropped["shared memory"] += 1
+            self.points.dropped["shared memory"] += 1
             return None
         if outcome.value["stack"] and not self.arguments.spilling:
-            self.dropped["spills"] += 1
+            self.points.dropped["spills"] += 1
             return None
         return gemm, tile
 
     def note(self, outcome: Outcome) -> None:
         """Keep the samples of a task."""
+        units = outcome.task["units"]
         if outcome.ending != "done":
-            self.journal.append({"units": outcome.task["units"], "ending": outcome.ending, "text": outcome.text})
-            self.dropped[f"{outcome.ending} while timing"] += 1
-            self.say(f"{outcome.ending}: {outcome.text} in {outcome.task['units'][0]}")
+            self.keep({"units": units, "ending": outcome.ending, "text": outcome.text})
+            self.say(f"{outcome.ending}: {outcome.text} in {units[0]}")
             return
-        phase = outcome.task["phase"]
         rounded = [r if isinstance(r, str) else [round(x, 3) for x in r] for r in outcome.value]
-        self.journal.append({"phase": phase, "units": outcome.task["units"], "samples": rounded})
-        for (gemm, m, config), result in zip(outcome.task["units"], outcome.value, strict=True):
-            if isinstance(result, str):
-                self.dropped[result.split(":")[0]] += 1
-                continue
-            key = (gemm, m, Config.from_list(config))
-            self.samples.setdefault(key, {}).setdefault(phase, []).extend(result)
+        self.keep({"phase": outcome.task["phase"], "units": units, "samples": rounded})
 
-    def timed(self) -> int:
-        return len(self.samples)
-
-    def microseconds(self, key: Key) -> float:
-        """Return the median of a point, of its most careful phase."""
-        phases = self.samples[key]
-        careful = phases.get(3, []) + phases.get(4, [])
-        return statistics.median(careful or phases.get(2) or phases[1])
-
-    def ranked(self, gemm: str, m: int, *, tma: bool | None = None) -> list[tuple[float, Config]]:
-        return sorted(
-            (self.microseconds(k), k[2])
-            for k in self.samples
-            if k[0] == gemm and k[1] == m and (tma is None or k[2].tma == tma)
-        )
+    def keep(self, record: dict[str, Any]) -> None:
+        """Write a record and take it in."""
+        self.journal.append(record)
+        self.points.add(record)
 
     def run_all(self, batches: list[dict[str, Any]], phase: int, until: float) -> None:
         """Time batches one after the other."""
@@ -234,107 +215,73 @@ class Matrix:
     def widen(self, until: float) -> None:
         """Time what came near the best at all groups."""
         batches = []
-        for gemm, m, tma in self.products():
-            ranked = self.ranked(gemm, m, tma=tma)
-            tiles = dict.fromkeys(c.tile for t, c in ranked if t <= NEAR * ranked[0][0])
-            points = [
-                (gemm, m, dataclasses.replace(c, group_m=g).to_list())
-                for c in tiles
-                for g in (*FIRST_GROUPS, *MORE_GROUPS)
-            ]
+        for gemm in ("up", "down"):
+            points = []
+            for product, m, tma in self.products():
+                if product != gemm:
+                    continue
+                ranked = self.points.ranked(gemm, m, tma=tma)
+                tiles = dict.fromkeys(c.tile for t, c in ranked if t <= NEAR * ranked[0][0])
+                points += [
+                    (gemm, m, dataclasses.replace(c, group_m=g).to_list())
+                    for c in tiles
+                    for g in (*FIRST_GROUPS, *MORE_GROUPS)
+                ]
+            random.Random(2).shuffle(points)  # large batches one after the other would meet the power limit
             batches += [
                 {"do": "time", "units": points[i : i + 40], "rounds": 3} for i in range(0, len(points), 40)
             ]
-        self.run_all(batches, 2, until)
+        self.run_all(batches, WIDEN, until)
 
     def products(self) -> list[tuple[str, int, bool]]:
-        return sorted({(g, m, c.tma) for g, m, c in self.samples}, key=lambda p: (p[1], p[0], p[2]))
+        return sorted({(g, m, c.tma) for g, m, c in self.points.samples}, key=lambda p: (p[1], p[0], p[2]))
+
+    def finalists(self, incumbents: dict[str, list[Config]], count: int) -> list[Key]:
+        """Return the best points of every product and the incumbents, of all batch sizes in turn."""
+        columns = []
+        for gemm, m, tma in self.products():
+            if gemm in incumbents:
+                best = [c for _, c in self.points.ranked(gemm, m, tma=tma)[:count]]
+                known = [c for c in incumbents[gemm] if c.tma == tma and (gemm, m, c) in self.points.samples]
+                columns.append([(gemm, m, c) for c in dict.fromkeys(best + known)])
+        return [key for row in itertools.zip_longest(*columns) for key in row if key]
 
     def refine(self, incumbents: dict[str, list[Config]], until: float) -> None:
         """Time the best and the incumbents again, interleaved, in two passes."""
+        points = self.finalists(incumbents, FINALISTS)
+        batches = [
+            {"do": "time", "units": [(g, m, c.to_list()) for g, m, c in points if g == gemm], "rounds": 11}
+            for gemm in ("up", "down")
+        ]
+        self.run_all(batches, REFINE, until)
+        self.run_all(list(reversed(batches)), AGAIN, until)
+
+    def sort(self, until: float) -> None:
+        """Time the best up products as they write for a down product with TMA: in sorted order."""
+        keys = [k for k in self.finalists({"up": []}, 6) if not k[2].tma]
+        for tile in dict.fromkeys(c.tile for _, _, c in keys):
+            self.compiler.submit({"gemm": "up_sorted", "config": tile.to_list()})
+        while self.compiler.unfinished and time.monotonic() < until:
+            for outcome in self.compiler.outcomes(wait=0.2):
+                self.judge(outcome)
+        units = [
+            (g, m, c.to_list())
+            for _, m, c in keys
+            for g in ("up", "up_sorted")
+            if ("up_sorted", c.tile) in self.points.compiled
+        ]
+        batches = [{"do": "time", "units": units[i : i + 60], "rounds": 11} for i in range(0, len(units), 60)]
+        self.run_all(batches, SORTED, until)
+
+    def sustain(self, incumbents: dict[str, list[Config]], until: float) -> None:
+        """Time large batches one after the other, as a long prefill does: at the power limit."""
         batches = []
-        for gemm, m, tma in self.products():
-            best = [c for _, c in self.ranked(gemm, m, tma=tma)[:FINALISTS]]
-            known = [c for c in incumbents[gemm] if c.tma == tma and (gemm, m, c) in self.samples]
-            units = [(gemm, m, c.to_list()) for c in dict.fromkeys(best + known)]
-            batches.append({"do": "time", "units": units, "rounds": 11})
-        self.run_all(batches, 3, until)
-        self.run_all(batches, 4, until)
-
-    def noise(self) -> dict[str, list[float]]:
-        """Return, a product and batch size, the median relative difference between the two passes."""
-        result: dict[str, list[float]] = {"up": [], "down": []}
-        for gemm, row in result.items():
-            for m in self.tokens:
-                pairs = [
-                    (statistics.median(s[3]), statistics.median(s[4]))
-                    for (g, n, _), s in self.samples.items()
-                    if g == gemm and n == m and s.get(3) and s.get(4)
-                ]
-                differences = [abs(a - b) / min(a, b) for a, b in pairs]
-                row.append(round(statistics.median(differences), 5) if differences else -1)
-        return result
-
-    def table(self, incumbents_by_m: dict[int, dict[str, Config]]) -> str:
-        """Return what was found, a line a batch size: default, bundled, best apart, best with one BLOCK_SIZE_M."""
-        lines = ["     M |  default up + down | bundled up + down |   best up + down |   joint   gain | best up; best down"]
-        gains = []
-        for m in self.tokens:
-            up, down = self.ranked("up", m), self.ranked("down", m)
-            if not up or not down:
-                continue
-            default = self.pair(m, default_config(self.problem, m), default_config(self.problem, m))
-            files = incumbents_by_m.get(m, {})
-            shipped = self.pair(m, files["up"], files.get("down", files["up"])) if files else None
-            joint = min(
-                u + next(d for d, e in down if e.block_m == c.block_m)
-                for u, c in up
-                if any(e.block_m == c.block_m for _, e in down)
-            )
-            gain = sum(default) / joint if default else 0.0
-            gains.append(gain)
-            cells = [
-                " + ".join(f"{x:8.2f}" for x in pair) if pair else " " * 19
-                for pair in (default, shipped, (up[0][0], down[0][0]))
-            ]
-            lines.append(f"{m:6d} | {' | '.join(cells)} | {joint:8.2f} {100 * (gain - 1):5.1f}% | {up[0][1]}; {down[0][1]}")
-        if all(gains) and gains:
-            lines.append(f"geometric mean of default / joint best: {statistics.geometric_mean(gains):.4f}")
-        return "\n".join(lines)
-
-    def pair(self, m: int, up: Config, down: Config) -> tuple[float, float] | None:
-        keys: list[Key] = [("up", m, up), ("down", m, down)]
-        if not all(key in self.samples for key in keys):
-            return None
-        return self.microseconds(keys[0]), self.microseconds(keys[1])
-
-    def fixture(self, about: dict[str, Any], incumbents_by_m: dict[int, dict[str, Config]]) -> str:
-        """Return the matrix as JSON: times in units of 10 ns, 0 where a point was not timed."""
-        head = {
-            "about": about,
-            "problem": dataclasses.asdict(self.problem),
-            "tokens": self.tokens,
-            "noise": self.noise(),
-            "bundled": {m: {g: c.to_list() for g, c in e.items()} for m, e in incumbents_by_m.items()},
-        }
-        parts = [f"{json.dumps(k)}:{json.dumps(v)}" for k, v in head.items()]
         for gemm in ("up", "down"):
-            configs = sorted({k[2] for k in self.samples if k[0] == gemm})
-            rows = []
-            for c in configs:
-                times = [
-                    round(self.microseconds((gemm, m, c)) * 100) if (gemm, m, c) in self.samples else 0
-                    for m in self.tokens
-                ]
-                rows.append(json.dumps([c.to_list(), times], separators=(",", ":")))
-            parts.append(f'"{gemm}":[\n' + ",\n".join(rows) + "]")
-            built = [
-                json.dumps([c.to_list(), r["shared"], r["registers"], r["stack"], round(r["seconds"], 2)], separators=(",", ":"))
-                for (g, c), r in sorted(self.compiled.items())
-                if g == gemm
-            ]
-            parts.append(f'"compiled_{gemm}":[\n' + ",\n".join(built) + "]")
-        return "{" + ",\n".join(parts) + "}\n"
+            for m in (m for m in self.tokens if m >= self.arguments.large):
+                points = [k for k in self.finalists(incumbents, FINALISTS) if k[0] == gemm and k[1] == m]
+                units = [(g, n, c.to_list()) for g, n, c in points]
+                batches.append({"do": "time", "units": units, "rounds": 15})
+        self.run_all(batches, SUSTAINED, until)
 
 
 def check(run: Matrix, python_settings: dict[str, Any], cache: Path) -> dict[str, Any]:
@@ -344,9 +291,9 @@ def check(run: Matrix, python_settings: dict[str, Any], cache: Path) -> dict[str
             run.note(outcome)
     found: dict[str, Any] = {}
     chosen = random.Random(1)
-    timed = {(k[0], k[2].tile) for k in run.samples}
+    timed = {(k[0], k[2].tile) for k in run.points.samples}
     by_gemm = {
-        (g, tma): [c for (h, c) in run.compiled if h == g and c.tma == tma and (g, c) in timed]
+        (g, tma): [c for (h, c) in run.points.compiled if h == g and c.tma == tma and (g, c) in timed]
         for g, tma in (("up", False), ("down", False), ("down", True))
     }
     units = [
@@ -362,15 +309,19 @@ def check(run: Matrix, python_settings: dict[str, Any], cache: Path) -> dict[str
     numbers = [e for e in errors if not isinstance(e, str)]
     found["verified"] = len(errors)
     found["largest_error"] = max(numbers, default=None)
-    found["wrong"] = [(u, e) for u, e in zip(units, errors, strict=False) if isinstance(e, str) or not e < 0.01]
-    run.say(f"verified {len(errors)}: largest relative error {found['largest_error']}, wrong {found['wrong'][:5]}")
+    found["wrong"] = [
+        (u, e) for u, e in zip(units, errors, strict=False) if isinstance(e, str) or not e < 0.01
+    ]
+    run.say(
+        f"verified {len(errors)}: largest relative error {found['largest_error']}, wrong {found['wrong'][:5]}"
+    )
     if run.arguments.device == "cpu":
         return found
     tiles = [unit for unit in units if unit[1] == run.arguments.check_tokens[-1]]
     batch = {"do": "time", "units": tiles, "rounds": 11}
     ratios: dict[str, list[float]] = {}
     before = len(kernels_in(cache))
-    compiled_here = {r["hash"] for r in run.compiled.values()}
+    compiled_here = {r["hash"] for r in run.points.compiled.values()}
     found["binaries"] = {"compiled without a GPU": len(compiled_here), "in the cache after launches": before}
     with Pool("measure", {**python_settings, "runtime_group": False}, timeout=240) as exact:
         exact.submit(batch)  # compiles what is missing
@@ -381,7 +332,10 @@ def check(run: Matrix, python_settings: dict[str, Any], cache: Path) -> dict[str
                 pool.submit(batch)
                 result = wait_for(pool, 120)
                 if result.ending == "done":
-                    ratios.setdefault(f"{name}{turn}", [statistics.median(r) if not isinstance(r, str) else 0 for r in result.value])
+                    ratios.setdefault(
+                        f"{name}{turn}",
+                        [statistics.median(r) if not isinstance(r, str) else 0 for r in result.value],
+                    )
     pairs = [
         (statistics.median(x), statistics.median(y))
         for x, y in zip(
@@ -412,11 +366,16 @@ def wait_for(pool: Pool, seconds: float) -> Outcome:
 
 def gpu_state() -> str:
     """Return what nvidia-smi says of clocks, power and throttling."""
-    fields = "name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_event_reasons.active,uuid"
+    fields = (
+        "name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_event_reasons.active,uuid"
+    )
     try:
         done = subprocess.run(
             ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"],
-            capture_output=True, text=True, timeout=20, check=False,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
         )
     except OSError:
         return "no nvidia-smi"
@@ -437,6 +396,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=lambda s: [int(x) for x in s.split(",")], default=list(BATCH_SIZES))
     parser.add_argument("--check-tokens", type=lambda s: [int(x) for x in s.split(",")], default=[1, 48, 512])
     parser.add_argument("--limit", type=int)
+    parser.add_argument(
+        "--large", type=int, default=1024, help="batch sizes that are timed sustained as well"
+    )
     parser.add_argument("--no-tma", dest="tma", action="store_false")
     parser.add_argument("--spilling", action="store_true")
     parser.add_argument("--check", action="store_true")
@@ -452,7 +414,11 @@ def main() -> None:
     started = time.monotonic()
     arguments.out.mkdir(parents=True, exist_ok=True)
     problem = Problem(
-        arguments.experts, arguments.width, arguments.hidden, arguments.topk, arguments.kind,
+        arguments.experts,
+        arguments.width,
+        arguments.hidden,
+        arguments.topk,
+        arguments.kind,
         tuple(arguments.block) if arguments.block else None,
     )
     root = package(arguments.sglang)
@@ -460,15 +426,27 @@ def main() -> None:
     cache = Path(os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="triton-")))
     cache.mkdir(parents=True, exist_ok=True)
     shared = {"path": str(path), "problem": dataclasses.asdict(problem)}
-    measuring = {**shared, "tokens": max(*arguments.tokens, *arguments.check_tokens), "device": arguments.device}
+    measuring = {
+        **shared,
+        "tokens": max(*arguments.tokens, *arguments.check_tokens),
+        "device": arguments.device,
+    }
     interpreter = {"TRITON_INTERPRET": "1"} if arguments.device == "cpu" else {}
-    identity = {"kernel": kernel.fingerprint(path), "problem": dataclasses.asdict(problem), "gpu": gpu_state()}
+    identity = {
+        "kernel": kernel.fingerprint(path),
+        "problem": dataclasses.asdict(problem),
+        "gpu": gpu_state(),
+    }
     with (
         Journal(arguments.out / "journal.jsonl", identity) as journal,
         Pool("measure", measuring, depth=2, timeout=180, environment=interpreter) as measure,
-        Pool("compile", {**shared, "capability": (9, 0)}, size=arguments.jobs, depth=2, timeout=90) as compiler,
+        Pool(
+            "compile", {**shared, "capability": (9, 0)}, size=arguments.jobs, depth=2, timeout=90
+        ) as compiler,
     ):
-        run = Matrix(arguments, problem, root, measure, compiler, journal, started + arguments.seconds)
+        run = Matrix(
+            arguments, problem, root, measure, compiler, journal, started + arguments.seconds, Points(problem)
+        )
         run.started = started
         run.say(f"{problem}; kernel {path}; {gpu_state()}")
         incumbents = run.incumbents()
@@ -476,26 +454,34 @@ def main() -> None:
         run.widen(run.deadline - 0.12 * arguments.seconds)
         run.refine(incumbents, run.deadline)
         run.say(gpu_state())
+        run.sort(run.deadline)
+        run.sustain(incumbents, run.deadline)
+        run.say(gpu_state())
         files = bundled(root, problem, arguments.device_name)
         by_m = {m: {g: nearest(e, m) for g, e in files.items()} for m in arguments.tokens} if files else {}
         about = {
-            "sglang": arguments.release, "kernel": identity["kernel"], **(measure.about or {}),
-            "gpu_state": [identity["gpu"], gpu_state()], "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "dropped": dict(run.dropped), "seconds": round(time.monotonic() - started),
+            "sglang": arguments.release,
+            "kernel": identity["kernel"],
+            **(measure.about or {}),
+            "gpu_state": [identity["gpu"], gpu_state()],
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "dropped": dict(run.points.dropped),
+            "seconds": round(time.monotonic() - started),
             "command": " ".join(sys.argv),
         }
-        table = run.table(by_m)
-        (arguments.out / "table.txt").write_text(table + "\n" + json.dumps(about, indent=1) + "\n")
-        (arguments.out / "matrix.json").write_text(run.fixture(about, by_m))
-        print(table, flush=True)
-        print("noise", run.noise(), flush=True)
+        text = "\n".join((table(run.points, by_m), notes(run.points), json.dumps(about, indent=1)))
+        (arguments.out / "table.txt").write_text(text + "\n")
+        (arguments.out / "matrix.json").write_text(fixture(run.points, about, by_m))
+        print(text, flush=True)
         if arguments.check:
             found = check(run, measuring, cache)
             (arguments.out / "check.json").write_text(json.dumps(found, indent=1))
             print(json.dumps(found), flush=True)
             entries = found.get("cache_entries", [0, 0])
-            if arguments.strict and (found["wrong"] or not found["verified"] or set(run.dropped) - EXPECTED):
-                sys.exit(f"not as expected: {found} {run.dropped}")
+            if arguments.strict and (
+                found["wrong"] or not found["verified"] or set(run.points.dropped) - EXPECTED
+            ):
+                sys.exit(f"not as expected: {found} {run.points.dropped}")
             run.say(f"cache entries before and after constant groups were compiled: {entries}")
         run.say("done")
 

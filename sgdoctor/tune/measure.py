@@ -56,14 +56,13 @@ class CudaClock:
 
         self.stream = torch.cuda.Stream()
         torch.cuda.set_stream(self.stream)
-        self.pool = torch.cuda.graph_pool_handle()
 
     def capture(self, launches: list[Callable[[], None]]) -> Callable[[], None]:
         """Capture ``launches`` in one graph (torch.cuda.graph() would synchronize and empty the caches)."""
         import torch
 
         graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+        graph.capture_begin(capture_error_mode="thread_local")
         try:
             for launch in launches:
                 launch()
@@ -257,9 +256,7 @@ class Worker:
         found = torch.cuda.get_device_properties(0) if cuda else None
         capability: Capability = (found.major, found.minor) if found else (9, 0)
         l2 = found.L2_cache_size if found else 0
-        module = kernel.load(
-            Path(path), capability, runtime_group=runtime_group, pdl=None if cuda else False
-        )
+        module = kernel.load(Path(path), capability, runtime_group=runtime_group, pdl=None if cuda else False)
         self.bench = Bench(
             module,
             problem_from(problem),

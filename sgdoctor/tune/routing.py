@@ -67,7 +67,7 @@ def _rounded(slots: int) -> int:
 def launches(problem: Problem, gemm: str, tokens: int, *, bandwidth: float = 3e12) -> int:
     """Return how many launches one timed graph should hold, each with a routing of its own.
 
-    Enough for some 300 µs at the pace of memory (``bandwidth`` in bytes/s), between 2 and 16; few launches of a
+    Enough for some 300 µs at the pace of memory (``bandwidth`` in bytes/s), between 2 and 32; few launches of a
     large batch are long enough, and read all weights anyway.
     """
     n, k = problem.shape(gemm)
@@ -76,7 +76,7 @@ def launches(problem: Problem, gemm: str, tokens: int, *, bandwidth: float = 3e1
     moved = active * n * k * problem.weight_bytes + slots * (n + k) * problem.operand_bytes
     operations = 2 * slots * n * k
     seconds = max(moved / bandwidth, operations / 4e14) + 2e-6
-    return max(2, min(16, round(300e-6 / seconds)))
+    return max(2, min(32, round(300e-6 / seconds)))
 
 
 def uniform(problem: Problem, tokens: int, count: int, *, device: str, seed: int = 0) -> list[Routing]:
