@@ -29,7 +29,7 @@ Examples:
   sgdoctor check --launch launch.sh --model config.json --environment env.json
   sgdoctor check --gpu H200:8 -- python3 -m sglang.launch_server --tp 8 ...
   sgdoctor check --launch launch.sh --fail-on warning || exit 1
-  sgdoctor check --target sglang=latest --launch launch.sh --model config.json --environment env.json
+  sgdoctor check --target sglang=latest --launch launch.sh --model config.json
 
 With no source, this machine is looked at: its GPUs, its Python environment and every running server.
 Each source alone is enough for the rules that it can decide; the others are counted, and listed with -v.
