@@ -33,7 +33,7 @@ _SOURCES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
         ("--launch",),
         {
             "metavar": "FILE",
-            "help": "A launch script, compose file, manifest, unit, Dockerfile, ... A command goes behind --.",
+            "help": "A launch script, compose file, manifest, unit, Dockerfile; a command goes behind --.",
         },
     ),
     (("--model",), {"metavar": "PATH", "help": "The model's folder or its config.json."}),

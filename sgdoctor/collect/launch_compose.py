@@ -23,7 +23,7 @@ _DEEPEST = 10  # services that extend services
 
 def parse(root: Item, name: str, folder: Path | None) -> list[LaunchCommand]:
     """Return the SGLang servers of a compose file. Raises UsageError when there are none."""
-    file = _File(root, name, folder)
+    file = File(root, name, folder)
     commands: list[LaunchCommand] = []
     hints: list[str] = []
     for label in file.services:
@@ -31,7 +31,7 @@ def parse(root: Item, name: str, folder: Path | None) -> list[LaunchCommand]:
         words = service.command()
         if words and words[0].text.startswith("-"):
             hints.append(f"service {label} gives only flags: what its image runs is not known")
-        begin(words, service.walk, Environment(service.environment()), _container(service))
+        begin(words, service.walk, Environment(service.environment()), container(service))
         for command in commands_of(service.walk, folder):
             command.label = f"service {label}"
             command.group = name
@@ -41,7 +41,7 @@ def parse(root: Item, name: str, folder: Path | None) -> list[LaunchCommand]:
     return commands
 
 
-class _File:
+class File:
     """A compose file with the variables that the ``.env`` beside it sets."""
 
     def __init__(self, root: Item, name: str, folder: Path | None) -> None:
@@ -61,7 +61,7 @@ class _File:
 class Service:
     """One service, what it takes over from others (``extends``) included."""
 
-    def __init__(self, file: _File, label: str) -> None:
+    def __init__(self, file: File, label: str) -> None:
         self.file = file
         self.label = label
         self.walk = Walk(file.name)
@@ -208,13 +208,14 @@ class Service:
         return found or (unknown(f"${name}", item.line, _OUTSIDE),)
 
 
-def _container(service: Service) -> Container:
-    container = Container(line=service.line)
+def container(service: Service) -> Container:
+    """Return what the service gets from its host."""
+    found = Container(line=service.line)
     image = service.get("image")
     if image is not None and service.get("build") is None:
-        container.image = service.word(image).text
-    container.mounts = mounts(service)
-    container.network = network(service)
-    container.shm_mib, container.shm_line = shared_memory(service)
-    container.gpus, container.gpus_line = gpus(service)
-    return container
+        found.image = service.word(image).text
+    found.mounts = mounts(service)
+    found.network = network(service)
+    found.shm_mib, found.shm_line = shared_memory(service)
+    found.gpus, found.gpus_line = gpus(service)
+    return found

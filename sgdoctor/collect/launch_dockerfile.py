@@ -160,12 +160,12 @@ class _File:
     # --- what it starts -----------------------------------------------------------------------------------
 
     def _shell(self, instruction: Instruction) -> None:
-        words = _exec_form(instruction)
+        words = exec_form(instruction)
         if self.stage is not None and words:
             self.stage.shell = [word.text for word in words]
 
     def _words(self, instruction: Instruction) -> list[Word]:
-        words = _exec_form(instruction)
+        words = exec_form(instruction)
         if words is not None or self.stage is None:
             return words or []
         line = instruction.line
@@ -177,7 +177,7 @@ class _File:
         self.stage.entrypoint = self._words(instruction)
         if not self.stage.replaces_command:
             self.stage.command = []  # that of the base is dropped
-        if _exec_form(instruction) is None:
+        if exec_form(instruction) is None:
             self.stage.command = []
 
     def _cmd(self, instruction: Instruction) -> None:
@@ -186,7 +186,7 @@ class _File:
             self.stage.replaces_command = True
 
 
-def _exec_form(instruction: Instruction) -> list[Word] | None:
+def exec_form(instruction: Instruction) -> list[Word] | None:
     """Return the words of a JSON list, None for the shell form."""
     text = instruction.text
     if not text.lstrip().startswith("["):

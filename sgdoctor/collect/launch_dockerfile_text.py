@@ -10,7 +10,7 @@ from sgdoctor.collect.launch_split import Builder, atoms
 from sgdoctor.collect.launch_words import Piece, Value, Word
 
 _DIRECTIVE = re.compile(r"#\s*([A-Za-z]+)\s*=\s*(.*?)\s*$")
-_INSTRUCTION = re.compile(r"\s*([A-Za-z]+)(?:\s+|$)")
+_INSTRUCTION = re.compile(r"\s*(\S+)(?:\s+|$)")
 _HERE = re.compile(r"<<-?\s*([\"']?)([A-Za-z_][A-Za-z0-9_]*)\1")
 _WITH_HERE = frozenset({"RUN", "COPY", "ADD"})
 

@@ -27,7 +27,7 @@ _DOCKERFILE = re.compile(r"(?i)(FROM|ARG)[ \t]+\S")
 _KEY = re.compile(r"""(?:"[^"]*"|'[^']*'|[A-Za-z_][A-Za-z0-9_./-]*)\s*:(?:\s|$)|-\s+[A-Za-z_"']""")
 _JSON = re.compile(r'\s*\{\s*"')
 _TEMPLATE = re.compile(
-    r"\{\{-?\s*(?:/\*|\.(?:Values|Release|Chart|Capabilities|Files|Template)\b|\$|"
+    r"\{\{-?\s*(?:/\*|\.(?:Values|Release|Chart|Capabilities|Files|Template)\b|\$\.|"
     r"(?:include|define|template|toYaml|tpl|range|with|if|else|end|block)\b)"
 )
 
@@ -124,18 +124,35 @@ def _unit(text: str, name: str) -> list[LaunchCommand]:
 def _yaml(text: str, name: str, folder: Path | None) -> list[LaunchCommand]:
     from sgdoctor.collect import launch_yaml
 
-    template = _template(text)
     try:
         documents = launch_yaml.documents(text, name)
     except UsageError:
-        if template is None and "{{" in text:
-            template = text[: text.index("{{")].count("\n") + 1
-        if template is None:
+        if "{{" not in text:
             raise
-    if template is not None:
-        raise UsageError(
-            f"{name}:{template}: a template: render it first (helm template ... > FILE) and check the result"
-        )
+        raise _template(name, _line_of_template(text)) from None
+    braces = launch_yaml.braces(documents)
+    if braces is not None:
+        raise _template(name, braces)
+    commands = _of_documents(documents, name, folder)
+    for word in (word for command in commands for word in command.words):
+        if _TEMPLATE.search(word.text):
+            raise _template(name, word.line)
+    return commands
+
+
+def _template(name: str, line: int) -> UsageError:
+    return UsageError(
+        f"{name}:{line}: a template: render it first (helm template ... > FILE) and check the result"
+    )
+
+
+def _line_of_template(text: str) -> int:
+    """Return the first line with marks of a template."""
+    found = _TEMPLATE.search(text)
+    return text[: found.start() if found is not None else text.index("{{")].count("\n") + 1
+
+
+def _of_documents(documents: Sequence[Item], name: str, folder: Path | None) -> list[LaunchCommand]:
     mappings = [document for document in documents if document.kind == "mapping"]
     if any(_is_object(document) for document in mappings):
         from sgdoctor.collect import launch_kubernetes
@@ -154,12 +171,6 @@ def _yaml(text: str, name: str, folder: Path | None) -> list[LaunchCommand]:
     )
 
 
-def _template(text: str) -> int | None:
-    """Return the first line with marks of a Helm template."""
-    found = _TEMPLATE.search(text)
-    return text[: found.start()].count("\n") + 1 if found is not None else None
-
-
 def _is_object(document: Item) -> bool:
     keys = document.mapping()
     return "kind" in keys and ("apiVersion" in keys or "items" in keys)
@@ -172,7 +183,7 @@ def _is_config(document: Item) -> bool:
     keys = {key.replace("_", "-") for key in document.mapping()}
     for version in reversed(catalogue.releases()):
         release = catalogue.resolve(version)
-        flags = {key for key in keys if release is not None and release.option(f"--{key}") is not None}
+        flags = {key for key in keys if key in _SHORT or (release and release.option(f"--{key}"))}
         if flags and 2 * len(flags) >= len(keys):
             return True
     return False
@@ -193,4 +204,5 @@ def _config(document: Item, name: str) -> LaunchCommand:
     )
 
 
+_SHORT = frozenset({"tp", "dp", "pp", "ep"})  # beginnings of flags, as most write them
 _TO_PAIR: Sequence[str] = ("--model-path", "--model", "--port")

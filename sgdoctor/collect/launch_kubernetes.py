@@ -184,7 +184,7 @@ class _Container:
         return (unknown(f"$({name})", source.line, f"{name} comes from a {kind}"),)
 
     def _string(self, item: Item, what: str) -> None:
-        if item.kind == "scalar" and not item.is_string and item.node.style is None:
+        if item.kind == "scalar" and not item.is_string:
             self.note(item.line, f"Kubernetes refuses a number or truth value as {what}: put it in quotes")
 
     # --- the command --------------------------------------------------------------------------------------

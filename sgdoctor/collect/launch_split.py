@@ -71,42 +71,43 @@ def compose_words(pieces: Value) -> list[Word]:
     dropped. Raises SplitError where that refuses the text.
     """
     built = Builder()
-    quote = ""
-    opened = 0
-    escaped = False
+    within: dict[str, int] = {}  # what is open, and its line
     for atom in atoms(pieces):
         letter = atom.text if atom.known else ""
-        if escaped:
-            built.add(atom._replace(text={"t": "\t", "n": "\n"}.get(letter, atom.text)))
-            escaped = False
+        quoted = bool(within)
+        if "\\" in within:
+            del within["\\"]
+            built.add(atom)
         elif not atom.known:
-            built.add(atom._replace(splits=not quote))
-        elif letter == "\\" and quote != "'":
-            escaped, opened = True, atom.line
-        elif letter in _BLANKS and not quote:
+            built.add(atom._replace(splits=not quoted))
+        elif letter == "\\" and "'" not in within:
+            within[letter] = atom.line
+        elif letter in _BLANKS and not quoted:
             built.end()
-        elif letter in "\"'" and quote in ("", letter):
-            quote = "" if quote else letter
-            opened = atom.line
+        elif letter in "\"'" and not ({"'", '"', ")"} - {letter}) & set(within):
+            _toggle(within, letter, atom.line)
             built.begin(atom.line)
-        elif letter == "`" and quote in ("", "`"):
-            quote, opened = "" if quote else "`", atom.line
+        elif letter == "(" and not {"'", '"', "`"} & set(within):
+            if ")" in within or not built.text.endswith("$"):
+                raise SplitError(atom.line)
+            within[")"] = atom.line
             built.add(atom)
-        elif letter == "(" and not quote and built.text.endswith("$"):
-            quote, opened = ")", atom.line
-            built.add(atom)
-        elif letter == ")" and quote == ")":
-            quote = ""
-            built.add(atom)
-        elif letter in "()" and not quote:
-            raise SplitError(atom.line)
-        elif letter in ";&|<>" and not quote:
+        elif letter in ";&|<>" and not quoted:
             if letter == ">" and built.text[:1].isdigit():
                 built.drop()  # the number of what is redirected
             break
         else:
+            if letter in "`)" and not ({"'", '"', "`", ")"} - {letter}) & set(within):
+                _toggle(within, letter, atom.line)
             built.add(atom)
-    if escaped or quote:
-        raise SplitError(opened)
+    if within:
+        raise SplitError(min(within.values()))
     built.end()
     return built.words
+
+
+def _toggle(within: dict[str, int], letter: str, line: int) -> None:
+    if letter in within:
+        del within[letter]
+    else:
+        within[letter] = line

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sgdoctor.collect.launch_words import Piece, Value, Word, lines_of
@@ -30,6 +30,26 @@ def documents(text: str, name: str) -> list[Item]:
         raise UsageError(f"{where}: not YAML: {error.problem or error.context}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+
+
+def braces(documents: Iterable[Item]) -> int | None:
+    """Return the line of the first ``{{ ... }}`` outside of texts: a mapping whose key is a mapping."""
+    found: list[int] = []
+    seen: set[int] = set()
+    waiting = [document.node for document in documents]
+    while waiting:
+        node = waiting.pop()
+        if node.id == "scalar" or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.id == "sequence":
+            waiting += node.value
+            continue
+        for key, value in node.value:
+            if key.id == "mapping":
+                found.append(int(key.start_mark.line) + 1)
+            waiting += [key, value]
+    return min(found, default=None)
 
 
 class _Source:
