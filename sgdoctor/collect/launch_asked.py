@@ -363,7 +363,9 @@ def _judged(facts: Facts, reading: _Reading, parsed: Parsed) -> None:
     place = _place_of(reading, ambiguous)
     _say(facts, reading, "launch.ambiguous", [redact.text(written) for written in ambiguous], place)
     abbreviated = [
-        {"written": written, "flag": flag} for written, flag in parsed.abbreviated if written not in _USUAL
+        {"written": str(written), "flag": flag}
+        for written, flag in parsed.abbreviated
+        if written not in _USUAL
     ]
     place = _place_of(reading, [one["written"] for one in abbreviated])
     _say(facts, reading, "launch.abbreviated", abbreviated, place)

@@ -1,0 +1,1 @@
+docker run -d --name sglang --gpus '"device=0,1,2,3"' -v /data/models:/models -p 127.0.0.1:30000:30000 lmsysorg/sglang:v0.5.11 python3 -m sglang.launch_server --model-path /models/Qwen3-235B-A22B-Instruct-2507-FP8 --tp 4 --host 0.0.0.0 --schedule-policy lpm --disable-radix-cache
