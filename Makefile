@@ -1,11 +1,13 @@
 # make check   sets everything up and prints a report: this machine's when SGLang is here, else the sample's
 # make test    sets everything up and runs all checks that CI runs
+# make test-kernels   runs the tests that need torch and Triton, in an environment of their own (1.6 GB)
 # make knowledge VERSION=0.5.24    adds a release of SGLang to sgdoctor/data/ and says what changed
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3.10 || echo python3)
 VENV := .venv
+KERNELS := .venv-kernels
 BIN := $(VENV)/bin
 
-.PHONY: check test lint types wheels unit knowledge docs goldens zipapp wheel clean
+.PHONY: check test lint types wheels unit test-kernels knowledge docs goldens zipapp wheel clean
 
 check: $(VENV)/.installed
 	@$(BIN)/sgdoctor check --fail-on never; code=$$?; \
@@ -30,6 +32,9 @@ wheels: $(VENV)/.developed
 
 unit: $(VENV)/.developed
 	$(BIN)/python -m pytest --cov --cov-report=term
+
+test-kernels: $(KERNELS)/.installed
+	$(KERNELS)/bin/python -m pytest tests/tune -m kernels
 
 knowledge: $(VENV)/.developed
 	@test -n "$(VERSION)" || { echo "usage: make knowledge VERSION=0.5.24" >&2; exit 2; }
@@ -58,5 +63,13 @@ $(VENV)/.developed: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group tests --group lint --group package
 	@touch $@
 
+# Triton 3.6.0 whatever Triton this torch names: the measured sweeps are its, and it compiles without a GPU.
+$(KERNELS)/.installed:
+	$(PYTHON) -m venv $(KERNELS)
+	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps triton==3.6.0
+	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check "numpy<2.4" hypothesis pytest packaging
+	@touch $@
+
 clean:
-	rm -rf $(VENV) dist build .cache .coverage .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(KERNELS) dist build .cache .coverage .mypy_cache .pytest_cache .ruff_cache

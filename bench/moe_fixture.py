@@ -1,11 +1,12 @@
 """Makes a matrix fixture and a table of the journal that `moe_matrix.py` wrote.
 
-    python bench/moe_fixture.py RUN/journal.jsonl[.gz] --about RUN/matrix.json --out tests/tune/matrices/NAME.json
+    python bench/moe_fixture.py RUN/journal.jsonl[.xz] --about RUN/matrix.json --out
+    tests/tune/matrices/NAME.json
 
-A point's time is the median of its calm samples: those of the second phase where it has them (three, from batches of
-mixed sizes with pauses between them), else of the first. The third to sixth phases load the GPU without pause, so
-that at large batches its power limit slows it down, some configurations more than others: they give the noise, the
-cost of sorted output and the sustained times, and are not mixed with the calm ones.
+A point's time is the median of its calm samples: those of the second phase where it has them (three, from
+batches of mixed sizes with pauses between them), else of the first. The third to sixth phases load the GPU
+without pause, so that at large batches its power limit slows it down, some configurations more than others:
+they give the noise, the cost of sorted output and the sustained times, and are not mixed with the calm ones.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import collections
 import gzip
 import json
+import lzma
 import statistics
 import sys
 from collections.abc import Iterable, Mapping
@@ -117,10 +119,9 @@ class Points:
 
 
 def table(points: Points, bundled: Mapping[int, Mapping[str, Config]]) -> str:
-    """Return a line a batch size: built-in default, bundled files, each product's best, the best with one BM."""
-    lines = [
-        "     M |   default up + down |   bundled up + down |      best up + down |    joint default/joint | up; down"
-    ]
+    """Return a line a batch size: default, bundled files, each product's best, the best with one BM."""
+    pairs_of = " | ".join(f"{name:>13s} up+down"[-19:] for name in ("default", "bundled", "best"))
+    lines = [f"     M | {pairs_of} |    joint default/joint | up; down"]
     gains, against_bundled = [], []
     for m in points.tokens:
         default = default_config(points.problem, m)
@@ -231,12 +232,14 @@ def main() -> None:
     """Read a journal, write the fixture, print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("journal", type=Path)
-    parser.add_argument("--about", type=Path, required=True, help="the matrix.json of the same run")
+    parser.add_argument(
+        "--about", type=Path, required=True, help="the matrix.json of the same run, or a fixture made of it"
+    )
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     run = json.loads(arguments.about.read_text())
     points = Points(problem_from(run["problem"]))
-    opened = gzip.open if arguments.journal.suffix == ".gz" else open
+    opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(arguments.journal.suffix, open)
     with opened(arguments.journal, "rt") as lines:
         for line in lines:
             points.add(json.loads(line))
@@ -245,6 +248,7 @@ def main() -> None:
         arguments.out.write_text(fixture(points, run["about"], bundled))
     print(table(points, bundled))
     print(notes(points))
+    print(json.dumps(run["about"], indent=1))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
     python bench/moe_matrix.py --sglang WHEEL_OR_FOLDER --experts 256 --width 256 --hidden 3072 --topk 8 \
         --kind bf16 --out DIR [--seconds 300] [--check]
 
-Compiles in a pool of processes while the GPU times what is ready. Every tile is timed at GROUP_SIZE_M 1 and 16 and
-all batch sizes; what comes within 30% of the best, at 8, 32 and 64 too; the best dozen, the built-in default and the
-bundled files' entries are then timed again, interleaved, in two separate passes whose difference is the noise.
-Every result is in DIR/journal.jsonl as soon as it is there; DIR/matrix.json is the fixture, DIR/table.txt the table.
-With --check: outputs of random configurations against the float32 reference, whether a compile without a GPU filled
-the cache that a launch reads, and what the run-time GROUP_SIZE_M costs. --device cpu rehearses it all under Triton's
-interpreter; its times mean nothing.
+Compiles in a pool of processes while the GPU times what is ready. Every tile is timed at GROUP_SIZE_M 1 and
+16 and all batch sizes; what comes within 30% of the best, at 8, 32 and 64 too; the best dozen, the built-in
+default and the bundled files' entries are then timed again, interleaved, in two separate passes whose
+difference is the noise. Every result is in DIR/journal.jsonl as soon as it is there; DIR/matrix.json is the
+fixture, DIR/table.txt the table. With --check: outputs of random configurations against the float32
+reference, whether a compile without a GPU filled the cache that a launch reads, and what the run-time
+GROUP_SIZE_M costs. --device cpu rehearses it all under Triton's interpreter; its times mean nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import itertools
 import json
 import os
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,7 +31,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from moe_check import check
 from moe_fixture import AGAIN, EXPLORE, REFINE, SORTED, SUSTAINED, WIDEN, Key, Points, fixture, notes, table
+
 from sgdoctor.tune import kernel
 from sgdoctor.tune.journal import Journal
 from sgdoctor.tune.pool import Outcome, Pool
@@ -103,13 +104,12 @@ class Matrix:
     started: float = dataclasses.field(default_factory=time.monotonic)
 
     def say(self, text: str) -> None:
+        """Print a line with the time."""
         print(f"[{time.monotonic() - self.started:6.1f} s] {text}", flush=True)
-
-    def left(self) -> float:
-        return self.deadline - time.monotonic()
 
     @property
     def tokens(self) -> list[int]:
+        """The batch sizes."""
         return self.arguments.tokens
 
     def incumbents(self) -> dict[str, list[Config]]:
@@ -134,7 +134,7 @@ class Matrix:
                 plain.append((gemm, c))
                 if gemm == "down" and takes_tma(self.problem) and self.arguments.tma:
                     tma.append((gemm, dataclasses.replace(c, tma=True)))
-        shuffled = random.Random(0)
+        shuffled = random.Random(0)  # noqa: S311
         shuffled.shuffle(plain)
         shuffled.shuffle(tma)
         plain = plain[: self.arguments.limit]
@@ -158,14 +158,14 @@ class Matrix:
                 self.note(outcome)
             if time.monotonic() - last > 15:
                 last = time.monotonic()
-                self.say(
-                    f"to compile {self.compiler.unfinished}, to time {len(ready)}, timed {len(self.points.samples)}"
-                )
+                timed = len(self.points.samples)
+                self.say(f"to compile {self.compiler.unfinished}, to time {len(ready)}, timed {timed}")
         self.say(
-            f"explored: {len(self.points.samples)} points; dropped {dict(self.points.dropped)}, untimed {len(ready)}"
+            f"explored {len(self.points.samples)}; dropped {dict(self.points.dropped)}, untimed {len(ready)}"
         )
 
     def task(self, gemm: str, tile: Config, groups: list[int], rounds: int) -> dict[str, Any]:
+        """Return the task that times a tile at all batch sizes."""
         units = [
             (gemm, m, dataclasses.replace(tile, group_m=g).to_list()) for m in self.tokens for g in groups
         ]
@@ -197,6 +197,12 @@ class Matrix:
         rounded = [r if isinstance(r, str) else [round(x, 3) for x in r] for r in outcome.value]
         self.keep({"phase": outcome.task["phase"], "units": units, "samples": rounded})
 
+    def drain(self) -> None:
+        """Wait for what is still being timed."""
+        while self.measure.unfinished:
+            for outcome in self.measure.outcomes(wait=1.0):
+                self.note(outcome)
+
     def keep(self, record: dict[str, Any]) -> None:
         """Write a record and take it in."""
         self.journal.append(record)
@@ -227,13 +233,15 @@ class Matrix:
                     for c in tiles
                     for g in (*FIRST_GROUPS, *MORE_GROUPS)
                 ]
-            random.Random(2).shuffle(points)  # large batches one after the other would meet the power limit
+            # large batches one after the other would meet the power limit
+            random.Random(2).shuffle(points)  # noqa: S311
             batches += [
                 {"do": "time", "units": points[i : i + 40], "rounds": 3} for i in range(0, len(points), 40)
             ]
         self.run_all(batches, WIDEN, until)
 
     def products(self) -> list[tuple[str, int, bool]]:
+        """Return what has a best of its own: product, batch size, with TMA or not."""
         return sorted({(g, m, c.tma) for g, m, c in self.points.samples}, key=lambda p: (p[1], p[0], p[2]))
 
     def finalists(self, incumbents: dict[str, list[Config]], count: int) -> list[Key]:
@@ -284,86 +292,6 @@ class Matrix:
         self.run_all(batches, SUSTAINED, until)
 
 
-def check(run: Matrix, python_settings: dict[str, Any], cache: Path) -> dict[str, Any]:
-    """Verify outputs, the shared cache and the cost of the run-time group; return what was found."""
-    while run.measure.unfinished:
-        for outcome in run.measure.outcomes(wait=1.0):
-            run.note(outcome)
-    found: dict[str, Any] = {}
-    chosen = random.Random(1)
-    timed = {(k[0], k[2].tile) for k in run.points.samples}
-    by_gemm = {
-        (g, tma): [c for (h, c) in run.points.compiled if h == g and c.tma == tma and (g, c) in timed]
-        for g, tma in (("up", False), ("down", False), ("down", True))
-    }
-    units = [
-        (g, m, dataclasses.replace(c, group_m=chosen.choice((1, 8, 16))).to_list())
-        for (g, _), configs in by_gemm.items()
-        for c in chosen.sample(configs, min(8, len(configs)))
-        for m in run.arguments.check_tokens
-    ]
-    run.measure.submit({"do": "verify", "units": units})
-    outcome = wait_for(run.measure, 120)
-    assert outcome.ending != "done" or len(outcome.value) == len(units)
-    errors = outcome.value if outcome.ending == "done" else [outcome.text]
-    numbers = [e for e in errors if not isinstance(e, str)]
-    found["verified"] = len(errors)
-    found["largest_error"] = max(numbers, default=None)
-    found["wrong"] = [
-        (u, e) for u, e in zip(units, errors, strict=False) if isinstance(e, str) or not e < 0.01
-    ]
-    run.say(
-        f"verified {len(errors)}: largest relative error {found['largest_error']}, wrong {found['wrong'][:5]}"
-    )
-    if run.arguments.device == "cpu":
-        return found
-    tiles = [unit for unit in units if unit[1] == run.arguments.check_tokens[-1]]
-    batch = {"do": "time", "units": tiles, "rounds": 11}
-    ratios: dict[str, list[float]] = {}
-    before = len(kernels_in(cache))
-    compiled_here = {r["hash"] for r in run.points.compiled.values()}
-    found["binaries"] = {"compiled without a GPU": len(compiled_here), "in the cache after launches": before}
-    with Pool("measure", {**python_settings, "runtime_group": False}, timeout=240) as exact:
-        exact.submit(batch)  # compiles what is missing
-        wait_for(exact, 240)
-        found["cache_entries"] = [before, len(kernels_in(cache))]
-        for turn in range(3):
-            for name, pool in (("runtime", run.measure), ("constant", exact)):
-                pool.submit(batch)
-                result = wait_for(pool, 120)
-                if result.ending == "done":
-                    ratios.setdefault(
-                        f"{name}{turn}",
-                        [statistics.median(r) if not isinstance(r, str) else 0 for r in result.value],
-                    )
-    pairs = [
-        (statistics.median(x), statistics.median(y))
-        for x, y in zip(
-            zip(*(v for k, v in ratios.items() if k.startswith("r")), strict=True),
-            zip(*(v for k, v in ratios.items() if k.startswith("c")), strict=True),
-            strict=True,
-        )
-        if min(x) and min(y)
-    ]
-    found["runtime_over_constant_group"] = sorted(round(a / b, 4) for a, b in pairs)
-    run.say(f"run-time / constant GROUP_SIZE_M: {found['runtime_over_constant_group']}")
-    return found
-
-
-def kernels_in(cache: Path) -> list[Path]:
-    """Return the compiled kernels in Triton's cache."""
-    return list(cache.glob("*/fused_moe_kernel*.cubin"))
-
-
-def wait_for(pool: Pool, seconds: float) -> Outcome:
-    """Return the outcome of the one task that the pool has."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        for outcome in pool.outcomes(wait=1.0):
-            return outcome
-    return Outcome(None, "timeout", text="no outcome")
-
-
 def gpu_state() -> str:
     """Return what nvidia-smi says of clocks, power and throttling."""
     fields = (
@@ -383,6 +311,7 @@ def gpu_state() -> str:
 
 
 def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sglang", type=Path, required=True)
     parser.add_argument("--release", default="")
@@ -474,15 +403,19 @@ def main() -> None:
         (arguments.out / "matrix.json").write_text(fixture(run.points, about, by_m))
         print(text, flush=True)
         if arguments.check:
-            found = check(run, measuring, cache)
+            run.drain()
+            found = check(
+                run.points,
+                measure,
+                lambda: Pool("measure", {**measuring, "runtime_group": False}, timeout=240),
+                cache,
+                tokens=arguments.check_tokens,
+                gpu=arguments.device != "cpu",
+            )
             (arguments.out / "check.json").write_text(json.dumps(found, indent=1))
-            print(json.dumps(found), flush=True)
-            entries = found.get("cache_entries", [0, 0])
-            if arguments.strict and (
-                found["wrong"] or not found["verified"] or set(run.points.dropped) - EXPECTED
-            ):
-                sys.exit(f"not as expected: {found} {run.points.dropped}")
-            run.say(f"cache entries before and after constant groups were compiled: {entries}")
+            run.say(json.dumps(found))
+            if arguments.strict and (found["wrong"] or set(run.points.dropped) - EXPECTED):
+                sys.exit(f"not as expected: {found['wrong']} {run.points.dropped}")
         run.say("done")
 
 

@@ -1,4 +1,4 @@
-"""`moe_align_block_size` of sgl_kernel, in torch: tokens sorted by expert, each expert padded to whole blocks."""
+"""`moe_align_block_size` of sgl_kernel, in torch: tokens sorted by expert, each padded to whole blocks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def capacity(slots: int, experts: int, block: int, *, padded_to: int = 1) -> int
 def align(ids: Any, block: int, experts: int, *, padded_to: int = 1, sentinel: int | None = None) -> Any:
     """Return (sorted_token_ids, expert_ids, num_tokens_post_padded) for ``ids`` of shape (tokens, topk).
 
-    An id of -1 is an expert of another GPU: its tokens form blocks of expert -1, before all others. ``sentinel``
-    marks the padding (SGLang: the number of ids).
+    An id of -1 is an expert of another GPU: its tokens form blocks of expert -1, before all others.
+    ``sentinel`` marks the padding (SGLang: the number of ids).
     """
     import torch
 

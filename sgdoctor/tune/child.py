@@ -1,8 +1,8 @@
 """A worker process: `python -m sgdoctor.tune.child FD`, JSON lines in and out over the socket FD.
 
-The first line names the role and its settings, the first answer says that it is ready. Every further line is a task
-with an id, and gets one answer with that id. A task may be begun before the one before has ended, so that the GPU
-does not wait for the host.
+The first line names the role and its settings, the first answer says that it is ready. Every further line is
+a task with an id, and gets one answer with that id. A task may be begun before the one before has ended, so
+that the GPU does not wait for the host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Compiles the kernel for a GPU that need not be there: a process without a CUDA context, into Triton's cache.
+"""Compiles the kernel for a GPU that need not be there: without a CUDA context, into Triton's cache.
 
-SGLang's own launcher is called with tensors that have shapes but no memory; where it would launch, the kernel is
-compiled instead. Triton decides on types, strides and divisibility as it does in the server, for every release and
-quantization alike.
+SGLang's own launcher is called with tensors that have shapes but no memory; where it would launch, the kernel
+is compiled instead. Triton decides on types, strides and divisibility as it does in the server, for every
+release and quantization alike.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Compiler:
         self.routing = routing.empty(self.problem, TOKENS)
 
     def run(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Compile ``task["config"]`` for ``task["gemm"]`` and return its resources; raises what Triton raises."""
+        """Compile a task's configuration and return its resources; raises what Triton raises."""
         return asdict(self.compile(task["gemm"], Config.from_list(task["config"])))
 
     def compile(self, gemm: str, config: Config) -> Compiled:

@@ -1,4 +1,4 @@
-"""What was measured, one JSON line a record, on disk before it counts: a tuner killed at any moment goes on later."""
+"""What was measured, a JSON line a record, on disk before it counts: a tuner that is killed goes on later."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sgdoctor.errors import UsageError
 class Journal:
     """A file of records that belong to one ``identity``: kernel, Triton, GPU, driver, problem, routing.
 
-    Opening it reads what is there. A last line cut off by a kill is dropped. Raises UsageError when the file belongs
-    to another identity, or another tuner has it open.
+    Opening it reads what is there. A last line cut off by a kill is dropped. Raises UsageError when the file
+    belongs to another identity, or another tuner has it open.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
@@ -25,7 +25,7 @@ class Journal:
         self.identity = dict(identity)
         self.records: list[dict[str, Any]] = []
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = path.open("a+b")
+        self._file: IO[bytes] = path.open("a+b", buffering=0)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -34,12 +34,12 @@ class Journal:
         self._read()
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record; it is on disk when this returns. Raises OSError (a full disk) with nothing half-written."""
+        """Add a record; on disk when this returns. Raises OSError (a full disk) with nothing half-written."""
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         end = self._file.seek(0, os.SEEK_END)
         try:
-            self._file.write(line)
-            self._file.flush()
+            while line:
+                line = line[self._file.write(line) :]
             os.fsync(self._file.fileno())
         except OSError:
             self._file.truncate(end)
@@ -50,7 +50,7 @@ class Journal:
         """Release the file."""
         self._file.close()
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> Journal:  # noqa: PYI034 (typing has Self from 3.11 on)
         return self
 
     def __exit__(

@@ -1,8 +1,8 @@
 """SGLang's own fused-MoE kernel, loaded from its file without importing SGLang (0.5.9 to 0.5.23).
 
-Only torch and Triton are imported. The file is parsed, its imports of sglang become stubs, and it is compiled under
-its own path with its own line numbers: Triton's cache key is made of the source and its first line, so what is
-compiled here is what the server will find in its cache.
+Only torch and Triton are imported. The file is parsed, its imports of sglang become stubs, and it is compiled
+under its own path with its own line numbers: Triton's cache key is made of the source and its first line, so
+what is compiled here is what the server will find in its cache.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ PLACES = (
 KERNELS = ("fused_moe_kernel", "fused_moe_kernel_gptq_awq")
 INVOKE = "invoke_fused_moe_kernel"
 
-# Where SGLang's launcher quantizes activations itself, it takes what was put here beforehand: the time measured is
-# the kernel's alone, and sgl_kernel is not needed.
+# Where SGLang's launcher quantizes activations itself, it takes what was put here beforehand: the time
+# measured is the kernel's alone, and sgl_kernel is not needed.
 QUANTIZED = "sgdoctor_quantized"
 
 
@@ -121,7 +121,8 @@ class _Imports(ast.NodeTransformer):
 class _RuntimeGroup(ast.NodeTransformer):
     """Takes the `constexpr` off GROUP_SIZE_M, and has Triton not specialize on its value.
 
-    Triton compiles the text of the file, whose annotations it does not look at; it takes them from the function.
+    Triton compiles the text of the file, whose annotations it does not look at; it takes them from the
+    function.
     """
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -160,7 +161,7 @@ def _stubs(capability: Capability, *, pdl: bool) -> dict[str, Any]:
 
 
 def _placeholder(name: str) -> Any:
-    """Return a stand-in for a name of a release not seen yet: no other platform, and an error when it is used."""
+    """Return a stand-in for a name not seen yet: no other platform, and an error when it is called."""
     if name.startswith("is_"):
         return _constant(False)
 

@@ -1,12 +1,13 @@
 """Times launches of the kernel on the GPU; runs in a worker process of its own.
 
-A timing unit is a CUDA graph of several launches, each with another routing, so that weights come from memory as in
-serving. Replays of the units of a batch are interleaved, in alternating order, and queued ahead of the GPU; every
-replay gives one sample, microseconds a launch.
+A timing unit is a CUDA graph of several launches, each with another routing, so that weights come from memory
+as in serving. Replays of the units of a batch are interleaved, in alternating order, and queued ahead of the
+GPU; every replay gives one sample, microseconds a launch.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import time
 from collections.abc import Callable
@@ -39,13 +40,17 @@ class DeviceBroken(Exception):  # noqa: N818 (says what happened)
 class Clock(Protocol):
     """Captures launches, replays them and tells the time between two marks."""
 
-    def capture(self, launches: list[Callable[[], None]]) -> Callable[[], None]: ...
+    def capture(self, launches: list[Callable[[], None]]) -> Callable[[], None]:
+        """Return what makes the launches again."""
 
-    def mark(self) -> Any: ...
+    def mark(self) -> Any:
+        """Mark this moment in the order of what is queued."""
 
-    def microseconds(self, start: Any, end: Any) -> float: ...
+    def microseconds(self, start: Any, end: Any) -> float:
+        """Return the time between two marks."""
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        """Wait for what is queued."""
 
 
 class CudaClock:
@@ -125,7 +130,10 @@ class Enqueued:
 
 
 class Bench:
-    """Operands, routings and captured launches of one problem."""
+    """Operands, routings and captured launches of one problem.
+
+    ``one_binary``: a tile's binary serves all its groups and batch sizes (loaded with ``runtime_group``).
+    """
 
     def __init__(
         self,
@@ -137,11 +145,13 @@ class Bench:
         tokens: int,
         l2: int = 0,
         seed: int = 0,
+        one_binary: bool = False,
     ) -> None:
         self.problem = problem
         self.clock = clock
         self.device = device
         self.seed = seed
+        self.one_binary = one_binary
         self.call = kernel.invoker(module)
         n, k = problem.shape("down")
         smallest = problem.experts * n * k * problem.weight_bytes
@@ -151,7 +161,7 @@ class Bench:
             problem, tokens, device=device, copies=copies, seed=seed, half=half
         )
         self._routings: dict[tuple[int, int], list[Routing]] = {}
-        self._launched: set[tuple[str, Config]] = set()
+        self._launched: set[tuple[Any, ...]] = set()
 
     def routings(self, gemm: str, tokens: int) -> list[Routing]:
         """Return the routings of one batch size; the same ones for every configuration."""
@@ -174,27 +184,27 @@ class Bench:
             self.launcher(unit, chosen, turn)
             for turn, chosen in enumerate(self.routings(unit.gemm, unit.tokens))
         ]
-        binary = (unit.gemm, unit.config.tile)
+        binary = (unit.gemm, unit.config.tile, 0) if self.one_binary else dataclasses.astuple(unit)
         if binary not in self._launched:
             launches[0]()  # loads the binary, which a capture must not do
             self._launched.add(binary)
         return self.clock.capture(launches), len(launches)
 
+    def _try_to_prepare(self, unit: Unit) -> tuple[Callable[[], None] | None, int, str | None]:
+        try:
+            return *self.prepare(unit), None
+        except Exception as error:  # noqa: BLE001 (Triton raises of all kinds; that is the unit's result)
+            _raise_if_broken(error)
+            return None, 1, f"{type(error).__name__}: {error}"[:300]
+
     def enqueue(self, units: list[Unit], rounds: int) -> Enqueued:
         """Queue one replay of each unit to warm up, then ``rounds`` timed ones, interleaved."""
         batch = Enqueued(units, [], [[] for _ in units], [], [])
         for unit in units:
-            try:
-                replay, count = self.prepare(unit)
-            except Exception as error:  # noqa: BLE001 (Triton raises of all kinds; that is the unit's result)
-                _raise_if_broken(error)
-                batch.replays.append(None)
-                batch.launches.append(1)
-                batch.errors.append(f"{type(error).__name__}: {error}"[:300])
-            else:
-                batch.replays.append(replay)
-                batch.launches.append(count)
-                batch.errors.append(None)
+            replay, count, trouble = self._try_to_prepare(unit)
+            batch.replays.append(replay)
+            batch.launches.append(count)
+            batch.errors.append(trouble)
         order = [i for i, replay in enumerate(batch.replays) if replay is not None]
         for turn in range(rounds + 1):
             for i in order if turn % 2 else reversed(order):
@@ -235,7 +245,8 @@ class Bench:
 class Worker:
     """The measuring child process: one GPU, one problem, one kernel.
 
-    Without a GPU (``device="cpu"``, under Triton's interpreter) everything happens but the times mean nothing.
+    Without a GPU (``device="cpu"``, under Triton's interpreter) everything happens but the times mean
+    nothing.
     """
 
     def __init__(
@@ -265,6 +276,7 @@ class Worker:
             tokens=tokens,
             l2=l2,
             seed=seed,
+            one_binary=runtime_group,
         )
         self.about = {
             "gpu": found.name if found else None,

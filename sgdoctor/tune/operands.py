@@ -25,11 +25,11 @@ class Matrix:
 
 @dataclass
 class Operands:
-    """Weights of both products (``copies`` of them, used in turn) and activations for up to ``tokens`` tokens.
+    """Weights of both products (copies of them, used in turn), activations for up to ``tokens`` tokens.
 
     ``up`` multiplies (tokens, hidden) by (experts, 2 width, hidden); ``down`` (slots, width) by
-    (experts, hidden, width) and by the router's weights. With TMA, ``down`` reads its rows in the sorted order in
-    which ``up_sorted`` wrote them.
+    (experts, hidden, width) and by the router's weights. With TMA, ``down`` reads its rows in the sorted
+    order in which ``up_sorted`` wrote them.
     """
 
     problem: Problem
@@ -112,7 +112,8 @@ def make(
 ) -> Operands:
     """Make random operands on ``device`` (``meta``: their shapes alone).
 
-    ``half`` computes bf16 and quantized kinds with fp16 activations: Triton's interpreter multiplies bf16 wrongly.
+    ``half`` computes bf16 and quantized kinds with fp16 activations: Triton's interpreter multiplies bf16
+    wrongly.
     """
     torch = _torch()
     generator = None
@@ -253,7 +254,7 @@ def _dequantized(matrix: Matrix, index: Any, k: int, problem: Problem, *, weight
 
 
 def relative_error(operands: Operands, gemm: str, config: Config, routing: Routing, turn: int = 0) -> float:
-    """Return ‖result − reference‖ / ‖reference‖ of what the last launch wrote; NaN results give NaN."""
+    """Return ‖result - reference‖ / ‖reference‖ of what the last launch wrote; NaN results give NaN."""
     expected = reference(operands, gemm, config, routing, turn)
     got = operands.result(gemm, config, routing).reshape(expected.shape).float()
     if gemm == "up_sorted":

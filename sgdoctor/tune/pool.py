@@ -1,4 +1,4 @@
-"""Worker processes and what becomes of their tasks: an answer, an error, a crash or a time-out, never a hang."""
+"""Worker processes and what becomes of their tasks: an answer, an error, a crash or a time-out, no hang."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-_START_SECONDS = 120.0
 # What a child that just started is given: importing torch and filling the GPU take a while.
+_START_SECONDS = 120.0
 
 Ending = Literal["done", "error", "crashed", "timeout"]
 
@@ -49,12 +49,12 @@ class _Child:
 class Pool:
     """``size`` children of one role, each with up to ``depth`` tasks at a time.
 
-    ``python`` is the interpreter that has torch and Triton. A child that says nothing for ``timeout`` seconds while
-    it has a task is killed; so is none without a task. Dead children are replaced; a task on which one died is
-    reported, never tried again here.
+    ``python`` is the interpreter that has torch and Triton. A child that says nothing for ``timeout`` seconds
+    while it has a task is killed; so is none without a task. Dead children are replaced; a task on which one
+    died is reported, never tried again here.
     """
 
-    def __init__(  # noqa: PLR0913 (all by name)
+    def __init__(
         self,
         role: str,
         settings: Mapping[str, Any],
@@ -80,7 +80,7 @@ class Pool:
         for _ in range(size):
             self._start()
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> Pool:  # noqa: PYI034 (typing has Self from 3.11 on)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from sgdoctor.tune.align import align
 from sgdoctor.tune.space import Problem
 
-# What the kernel is specialized on is whether a length is divisible by 16 (and whether it is 1): with every length a
-# multiple of 16, one binary serves all batch sizes while exploring.
+# What the kernel is specialized on is whether a length is divisible by 16 (and whether it is 1): with every
+# length a multiple of 16, one binary serves all batch sizes while exploring.
 ALIGNMENT = 16
 _ATTEMPTS = 24
 
@@ -67,8 +67,8 @@ def _rounded(slots: int) -> int:
 def launches(problem: Problem, gemm: str, tokens: int, *, bandwidth: float = 3e12) -> int:
     """Return how many launches one timed graph should hold, each with a routing of its own.
 
-    Enough for some 300 µs at the pace of memory (``bandwidth`` in bytes/s), between 2 and 32; few launches of a
-    large batch are long enough, and read all weights anyway.
+    Enough for some 300 µs at the pace of memory (``bandwidth`` in bytes/s), between 2 and 32; few launches of
+    a large batch are long enough, and read all weights anyway.
     """
     n, k = problem.shape(gemm)
     slots = tokens * problem.topk
@@ -104,7 +104,7 @@ def uniform(problem: Problem, tokens: int, count: int, *, device: str, seed: int
 
 
 def _draw(problem: Problem, tokens: int, recent: list[Any], generator: Any, device: str) -> Any:
-    """Draw ids of shape (tokens, topk); of several draws keep the one that overlaps least with the recent ones."""
+    """Draw ids of shape (tokens, topk); of several draws keep the one that shares least with the recent."""
     import torch
 
     experts, topk = problem.routed_experts, problem.topk

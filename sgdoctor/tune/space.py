@@ -25,7 +25,8 @@ KINDS: tuple[Kind, ...] = (
     "int4",
 )
 
-# benchmark/kernels/fused_moe_triton/common_utils.py: get_configs_compute_bound and the batch sizes of the tuner
+# benchmark/kernels/fused_moe_triton/common_utils.py: get_configs_compute_bound and the batch sizes of the
+# tuner
 BATCH_SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
 BLOCKS_M = (16, 32, 64, 128, 256)
 BLOCKS_N = (32, 64, 128, 256)
@@ -122,9 +123,10 @@ class Config:
 class Problem:
     """The experts of one GPU: what the kernel computes, for any number of tokens.
 
-    ``experts`` are the local ones, ``width`` is the intermediate size on this GPU (N of the file name), ``hidden``
-    the model's. ``routed`` is the number of experts that tokens are routed over (more than ``experts`` with expert
-    parallelism). ``block`` is (block_n, block_k) of the quantization, (0, group size) for int4.
+    ``experts`` are the local ones, ``width`` is the intermediate size on this GPU (N of the file name),
+    ``hidden`` the model's. ``routed`` is the number of experts that tokens are routed over (more than
+    ``experts`` with expert parallelism). ``block`` is (block_n, block_k) of the quantization, (0, group size)
+    for int4.
     """
 
     experts: int
@@ -183,9 +185,10 @@ def swaps_operands(config: Config, problem: Problem, capability: Capability) -> 
 def shared_memory(config: Config, problem: Problem, capability: Capability) -> int:
     """Return the bytes of shared memory that the kernel takes; for int4, a lower bound.
 
-    Exact for Triton 3.6.0 with bf16, fp16 and block-wise fp8 up to 16 bytes. Where the tensor cores read their
-    operands from shared memory (9.0 and 10.x, tiles of 64 rows and more) every stage is a buffer, elsewhere one
-    stage lives in registers. Block-wise scales pass through shared memory when a tile is larger than 128.
+    Exact for Triton 3.6.0 with bf16, fp16 and block-wise fp8 up to 16 bytes. Where the tensor cores read
+    their operands from shared memory (9.0 and 10.x, tiles of 64 rows and more) every stage is a buffer,
+    elsewhere one stage lives in registers. Block-wise scales pass through shared memory for tiles with many
+    rows or columns.
     """
     rows = config.block_n if swaps_operands(config, problem, capability) else config.block_m
     from_shared = capability[0] in (9, 10) and rows >= 64
@@ -195,21 +198,22 @@ def shared_memory(config: Config, problem: Problem, capability: Capability) -> i
     size = buffers * (config.block_m + config.block_n) * config.block_k * problem.operand_bytes
     if problem.kind.endswith("_block"):
         size += 4 * max(
-            config.block_m if config.block_m >= 128 else 0, config.block_n if config.block_n > 128 else 0
+            config.block_m if config.block_m >= 32 * config.warps else 0,
+            config.block_n if config.block_n > 128 else 0,
         )
     return size
 
 
 def shared_memory_limit(capability: Capability) -> int:
-    """Return how much shared memory one block may take, in bytes; for a GPU not known here, the least of all."""
+    """Return how much shared memory one block may take, in bytes; for a GPU not known here, the least."""
     return SHARED_MEMORY.get(capability, _SMALLEST_SHARED_MEMORY)
 
 
 def spills(config: Config, problem: Problem, capability: Capability) -> bool:
     """Whether the accumulators alone are sure to overflow the registers.
 
-    256 float32 accumulators a thread always spilt in the sweeps; with block-wise scales, which need a second set,
-    128 did. Fewer may spill as well: only the compiler knows.
+    256 float32 accumulators a thread always spilt in the sweeps; with block-wise scales, which need a second
+    set, 128 did. Fewer may spill as well: only the compiler knows.
     """
     accumulators = config.block_m * config.block_n // (32 * config.warps)
     if problem.kind.endswith("_block") and capability >= (8, 9):
@@ -220,9 +224,9 @@ def spills(config: Config, problem: Problem, capability: Capability) -> bool:
 def fits_quantization(config: Config, problem: Problem) -> bool:
     """Whether every step of the kernel stays within one scale of the quantization.
 
-    The kernel loads one scale a step along K: a BLOCK_SIZE_K larger than the block reads wrong scales, silently
-    (fused_moe_kernel, all releases to 0.5.23). A tile along N must divide the block or be a multiple of it. The
-    int4 kernel loads a scale for every element along K.
+    The kernel loads one scale a step along K: a BLOCK_SIZE_K larger than the block reads wrong scales,
+    silently (fused_moe_kernel, all releases to 0.5.23). A tile along N must divide the block or be a multiple
+    of it. The int4 kernel loads a scale for every element along K.
     """
     if problem.block is None or problem.kind == "int4":
         return True
@@ -235,8 +239,8 @@ def fits_quantization(config: Config, problem: Problem) -> bool:
 def takes_tma(problem: Problem) -> bool:
     """Whether the down product may read its operands through TMA (USE_TMA of a `_down` file).
 
-    Rows are then in sorted order, but the kernel looks for scales a token at the token's own place: right for one
-    scale a tensor or a block, wrong for one a token. The int4 kernel has no TMA.
+    Rows are then in sorted order, but the kernel looks for scales a token at the token's own place: right for
+    one scale a tensor or a block, wrong for one a token. The int4 kernel has no TMA.
     """
     return problem.kind != "int4" and not problem.kind.endswith("_channel")
 

@@ -1,0 +1,29 @@
+"""What the tuner's tests share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+MATRICES = sorted(path.stem for path in (HERE / "matrices").glob("*.json"))
+
+
+@pytest.fixture(scope="session")
+def sweeps() -> dict[str, list[list[Any]]]:
+    """Give what Triton 3.6.0 made of the up product of SGLang 0.5.13, by capability and kind.
+
+    A row is BLOCK_SIZE_M, _N, _K, warps, stages, bytes of shared memory, registers, bytes of stack, seconds.
+    """
+    loaded: dict[str, list[list[Any]]] = json.loads((HERE / "sweeps.json").read_text())
+    return loaded
+
+
+@pytest.fixture(scope="session", params=MATRICES)
+def matrix(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Give a matrix measured on an H200 (bench/moe_matrix.py), one after the other."""
+    loaded: dict[str, Any] = json.loads((HERE / "matrices" / f"{request.param}.json").read_text())
+    return loaded
