@@ -1,7 +1,7 @@
 """Deployments with nothing wrong: what is reported about them, beyond what is listed here, is a false alarm.
 
-Each folder has a launch script or a manifest, the model's config.json (the fields that decide, from the model's
-page) and what another machine would have: the packages that the release pins, its GPUs and its driver.
+Each folder has a launch script or a manifest, the model's config.json (the fields that decide, from the
+model's page) and what another machine would have: the packages that the release pins, its GPUs and its driver.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ WORTH_KNOWING = {
 # Rules that a launch script, a model and an environment must be enough for, whatever the answer.
 DECIDED = {"ARG101", "ARG102", "ARG103", "ARG104", "ARG110", "ARG114", "ARG115", "SEC101"}
 
-# And what the files of some leave open: the value of a key that a Secret holds; on several nodes SGLang may switch
-# the fusion on or off itself.
+# And what the files of some leave open: the value of a key that a Secret holds; on several nodes SGLang may
+# switch the fusion on or off itself.
 OPEN = {"kimi-h200-two-nodes": {"ARG103"}, "qwen3-moe-fp8-h200-kubernetes": {"SEC101"}}
 
 
