@@ -1,7 +1,7 @@
 """Deployments with nothing wrong: what is reported about them, beyond what is listed here, is a false alarm.
 
 Each folder has a launch script or a manifest, the model's config.json (the fields that decide, from the
-model's page) and what another machine would have: the packages that the release pins, its GPUs and its driver.
+model's page) and what another machine would have: the packages that the release pins, GPUs and driver.
 """
 
 from __future__ import annotations
