@@ -35,10 +35,17 @@ def test_peers_are_restricted_by_a_list_of_addresses():
     assert switched(SGLANG_ZMQ_ALLOWED_PEERS="10.0.0.1,10.0.0.2").value("network.peers_restricted") is True
 
 
+@pytest.mark.parametrize(("value", "kept"), [("1", True), ("Yes", True), ("0", False), (None, False)])
+def test_aiter_leaves_a_memory_fraction_that_was_asked_for_where_it_is_told_to(value, kept):
+    facts = switched(SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION=value)
+    assert facts.value("memory.aiter_keeps_fraction") is kept
+
+
 def test_without_any_word_of_them_all_checks_are_on():
     facts = switched()
     for name in ("kernel.check_off", "cudnn.check_off", "flashinfer.check_off", "network.peers_restricted"):
         assert facts.value(name) is False
+    assert facts.value("memory.aiter_keeps_fraction") is False
 
 
 def test_a_switch_rests_on_the_place_where_its_variable_was_read():
