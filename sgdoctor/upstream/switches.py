@@ -1,4 +1,4 @@
-"""Environment variables that switch what SGLang or FlashInfer does by itself off, as facts that are always known.
+"""Environment variables that switch off what SGLang or FlashInfer do, as facts that are always known.
 
 A variable that no source tells of is not known to be set: its check counts as on, as it is by default.
 """
