@@ -10,12 +10,12 @@ from sgdoctor.report.model import SCHEMA, Report
 
 
 def render(report: Report) -> str:
-    """Return the report as JSON text, indented, with a newline at its end."""
+    """Return the report as JSON text, indented by one, with a newline at its end."""
     try:
         encoded = msgspec.json.encode(report)
     except UnicodeEncodeError:  # a file name that is not UTF-8 holds surrogates
         encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(report)))
-    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+    return msgspec.json.format(encoded, indent=1).decode() + "\n"
 
 
 def _encodable(value: Any) -> Any:

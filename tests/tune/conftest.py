@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 HERE = Path(__file__).parent
-MATRICES = sorted(path.stem for path in (HERE / "matrices").glob("*.json"))
+MATRICES = sorted(path.name.partition(".")[0] for path in (HERE / "matrices").glob("*.json.xz"))
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +26,5 @@ def sweeps() -> dict[str, list[list[Any]]]:
 @pytest.fixture(scope="session", params=MATRICES)
 def matrix(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Give a matrix measured on an H200 (bench/moe_matrix.py), one after the other."""
-    loaded: dict[str, Any] = json.loads((HERE / "matrices" / f"{request.param}.json").read_text())
+    loaded: dict[str, Any] = json.loads(lzma.open(HERE / "matrices" / f"{request.param}.json.xz").read())
     return loaded
