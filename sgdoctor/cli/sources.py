@@ -113,6 +113,7 @@ class SourcesCommand(click.Command):
 def _meant(word: str) -> str:
     """Return which option an argument without one was probably meant for."""
     options = {".log": "--log", ".gz": "--log", ".txt": "--log", ".sh": "--launch"}
+    options |= dict.fromkeys([".yml", ".yaml", ".service", ".sbatch", "Dockerfile"], "--launch")
     options |= {
         "config.json": "--model",
         "environment.json": "--environment",

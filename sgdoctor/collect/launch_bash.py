@@ -80,24 +80,9 @@ def follow(text: str, walk: Walk, given: Mapping[str, Value] | None = None) -> N
         raise UsageError(f"{walk.name} is nested too deeply to be followed") from None
 
 
-def begin(
-    words: Sequence[Word], walk: Walk, environment: Environment, container: Container | None = None
-) -> None:
-    """Follow one command that no shell reads: its words are given, as in an exec form or ``ExecStart=``.
-
-    Raises UsageError where it cannot.
-    """
-    if not words:
-        return
-    result = unwrap(words, environment, container)
-    lines = [word.line for word in words if word.line] or [0]
-    try:
-        if isinstance(result, Script):
-            _Shell(walk, b"", lambda _byte: lines[0]).text(result)
-        elif result is not None:
-            walk.found.append(Found(result, lines[0], max(lines)))
-    except RecursionError:
-        raise UsageError(f"{walk.name} is nested too deeply to be followed") from None
+def follow_script(script: Script, walk: Walk) -> None:
+    """Follow a script that a program gets as text, its environment with it."""
+    _Shell(walk, b"", lambda _byte: 0).text(script)
 
 
 class _Shell(Flow):

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from sgdoctor.collect import launch_envfile
 from sgdoctor.collect.launch import NOTHING, LaunchCommand, commands_of
-from sgdoctor.collect.launch_bash import Walk, begin
+from sgdoctor.collect.launch_bash import Walk
 from sgdoctor.collect.launch_compose_host import gpus, mounts, network, shared_memory
 from sgdoctor.collect.launch_containers import Container
+from sgdoctor.collect.launch_exec import begin
 from sgdoctor.collect.launch_split import SplitError, compose_words
 from sgdoctor.collect.launch_substitute import Substitution, VariableError
 from sgdoctor.collect.launch_words import Piece, Value, Word, cut, unknown

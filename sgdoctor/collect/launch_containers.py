@@ -21,6 +21,11 @@ _SWITCHES = frozenset(
     "--sig-proxy --systemd --tty".split()
 )
 _SHORT_SWITCHES = frozenset("dithPq")
+# An installation of SGLang, and of which release.
+_INSTALLS = re.compile(
+    r"(?:\bpip3?|\buv)\b[^\n;&|]*\binstall\b[^\n;&|]*?[\s\"'/]sglang(?![-_.\w])|\bgit\s+clone\b[^\n;&|]*/sglang\b"
+)
+_RELEASE = re.compile(r"\bsglang(?:\[[^\]]*\])?==([0-9][0-9A-Za-z.]*)")
 _SIZE = re.compile(r"(?i)^\s*([0-9]{1,18}(?:\.[0-9]+)?)\s*([bkmgt]?)(?:i?b)?\s*$")
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
@@ -52,6 +57,15 @@ class Container(msgspec.Struct):
     gpus: int | None = None
     gpus_line: int = 0
 
+    def note_installation(self, words: Sequence[Word]) -> None:
+        """Note that a command of the container installs SGLang over that of the image."""
+        for word in words:
+            if _INSTALLS.search(word.text) is None:
+                continue
+            release = _RELEASE.search(word.text)
+            self.release = release.group(1) if release is not None else ""
+            self.release_line = _line_at(word, release.start(1)) if release is not None else word.line
+
     def on_host(self, path: str) -> str | None:
         """Return where the container's ``path`` is on the host, None when no mount has it."""
         best: Mount | None = None
@@ -62,6 +76,15 @@ class Container(msgspec.Struct):
             ):
                 best = mount
         return None if best is None else best.host.rstrip("/") + path[len(best.container.rstrip("/")) :]
+
+
+def _line_at(word: Word, place: int) -> int:
+    """Return the line of a character of a word."""
+    for piece in word.pieces:
+        if place < len(piece.text):
+            return piece.line
+        place -= len(piece.text)
+    return word.line
 
 
 class _Options(msgspec.Struct):
@@ -102,6 +125,7 @@ def container_command(
         container.network = _network(options, container.line)
         _shm(container, options)
         _gpus(container, options)
+    container.note_installation(command)
     return container, command, _variables(options)
 
 

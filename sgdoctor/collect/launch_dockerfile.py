@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from sgdoctor.collect.launch import NOTHING, LaunchCommand, commands_of
-from sgdoctor.collect.launch_bash import Walk, begin
+from sgdoctor.collect.launch_bash import Walk
 from sgdoctor.collect.launch_containers import Container
 from sgdoctor.collect.launch_dockerfile_text import Instruction, env_words, instructions
+from sgdoctor.collect.launch_exec import begin
 from sgdoctor.collect.launch_network import Network
 from sgdoctor.collect.launch_substitute import Substitution, VariableError
 from sgdoctor.collect.launch_words import Piece, Value, Word, cut
@@ -20,8 +23,6 @@ from sgdoctor.errors import UsageError
 _SHELL = ("/bin/sh", "-c")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _OUTSIDE = "the base image or docker build may set it"
-_RELEASE = re.compile(r"""\bsglang(?:\[[^\]]*\])?==([0-9][0-9A-Za-z.]*)""")
-_INSTALLS = re.compile(r"\b(?:pip3?|uv\s+pip|uv)\s+(?:install|add|sync)\b|\bgit\s+clone\b")
 _RUN_TIME = "a Dockerfile does not say how its container is reached"
 
 
@@ -29,16 +30,14 @@ class Stage:
     """What the instructions of a stage have set so far; a stage of the same file is taken over."""
 
     def __init__(self, base: Stage | None, image: str, line: int) -> None:
-        self.image: str = base.image if base is not None else image
-        self.line: int = base.line if base is not None else line
+        new = Container(line=line, image=image)
+        self.container: Container = msgspec.structs.replace(base.container) if base is not None else new
         self.variables: dict[str, Value] = dict(base.variables) if base is not None else {}
         self.arguments: dict[str, Value] = {}
         self.shell: list[str] = list(base.shell) if base is not None else list(_SHELL)
         self.entrypoint: list[Word] = list(base.entrypoint) if base is not None else []
         self.command: list[Word] = list(base.command) if base is not None else []
         self.replaces_command = False
-        self.release: str | None = base.release if base is not None else None
-        self.release_line: int = base.release_line if base is not None else 0
 
 
 def parse(text: str, name: str, folder: Path | None) -> list[LaunchCommand]:
@@ -51,10 +50,9 @@ def parse(text: str, name: str, folder: Path | None) -> list[LaunchCommand]:
     if stage is None:
         raise UsageError(f"{name} is no Dockerfile: it has no FROM")
     words = [*stage.entrypoint, *stage.command]
-    container = Container(line=stage.line, image=stage.image)
-    container.release, container.release_line = stage.release, stage.release_line
-    container.network = Network("unknown", doubt=_RUN_TIME, line=words[0].line if words else stage.line)
-    begin(words, file.walk, Environment(dict(stage.variables)), container)
+    line = words[0].line if words else stage.container.line
+    stage.container.network = Network("unknown", doubt=_RUN_TIME, line=line)
+    begin(words, file.walk, Environment(dict(stage.variables)), stage.container)
     commands = commands_of(file.walk, None)
     if not commands:
         raise UsageError(f"{name} {NOTHING}, in the ENTRYPOINT and CMD of the last stage")
@@ -149,13 +147,8 @@ class _File:
 
     def _run(self, instruction: Instruction) -> None:
         """Note an installation of SGLang on top of the image."""
-        if self.stage is None or "sglang" not in instruction.text:
-            return
-        if _INSTALLS.search(instruction.text) is None:
-            return
-        release = _RELEASE.search(instruction.text)
-        self.stage.release = release.group(1) if release is not None else ""
-        self.stage.release_line = instruction.line_at(release.start(1)) if release is not None else 0
+        if self.stage is not None:
+            self.stage.container.note_installation([Word(instruction.value)])
 
     # --- what it starts -----------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 from sgdoctor.collect.launch import NOTHING, LaunchCommand, commands_of
-from sgdoctor.collect.launch_bash import Walk, begin
+from sgdoctor.collect.launch_bash import Walk
 from sgdoctor.collect.launch_containers import Container
+from sgdoctor.collect.launch_exec import begin
 from sgdoctor.collect.launch_kubernetes_pod import gpus, mounts, shared_memory
 from sgdoctor.collect.launch_network import Network
 from sgdoctor.collect.launch_words import Piece, Value, Word, unknown

@@ -10,7 +10,8 @@ import msgspec
 
 from sgdoctor.collect import launch_envfile
 from sgdoctor.collect.launch import NOTHING, LaunchCommand, commands_of
-from sgdoctor.collect.launch_bash import Walk, begin
+from sgdoctor.collect.launch_bash import Walk
+from sgdoctor.collect.launch_exec import begin
 from sgdoctor.collect.launch_network import Network
 from sgdoctor.collect.launch_split import SplitError
 from sgdoctor.collect.launch_systemd_words import Command, Variables, expanded, specified, unit_words

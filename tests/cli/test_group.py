@@ -58,6 +58,7 @@ def test_no_command_shows_the_help(sgdoctor):
         (["check", "--fail-on", "fatal"], "'fatal' is not one of"),
         (["check", "server.log"], "name it as --log server.log"),
         (["check", "launch.sh"], "name it as --launch launch.sh"),
+        (["check", "compose.yaml"], "name it as --launch compose.yaml"),
         (["check", "http://127.0.0.1:30000"], "name it as --url http://127.0.0.1:30000"),
         (["check", "whatever"], "a launch command goes behind --"),
         (["check", "--"], "the launch command goes there"),

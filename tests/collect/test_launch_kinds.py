@@ -108,6 +108,32 @@ def test_what_is_a_configuration_file(text: str, is_config: bool):  # noqa: FBT0
         assert [word.text for word in command.words] == ["--config", "x.yaml"]
 
 
+# --- the release ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "release"),
+    [
+        ("", "0.5.10"),
+        ("pip install 'sglang[all]==0.5.12' && ", "0.5.12"),
+        ("uv pip install -U sglang && ", None),
+        ("pip install --upgrade pip && pip install sglang-router nvitop && ", "0.5.10"),
+        ("git clone https://github.com/sgl-project/sglang && pip install -e sglang/python && ", None),
+    ],
+)
+def test_a_script_may_install_another_release_than_the_image_has(before: str, release: str | None):
+    image, script = "lmsysorg/sglang:v0.5.10", f"{before}exec sglang serve m"
+    for text in (
+        f'docker run {image} bash -c "{script}"\n',
+        f'services:\n  a:\n    image: {image}\n    command: ["bash", "-c", "{script}"]\n',
+        f'{POD.split("- command")[0]}- image: {image}\n      command: [bash, -c, "{script}"]\n',
+    ):
+        (command,) = parse(text, "x")
+        facts = Facts()
+        launch.collect(facts, command)
+        assert facts.value("sglang.version") == release
+
+
 # --- several servers ------------------------------------------------------------------------------------
 
 
