@@ -55,7 +55,9 @@ def parse(text: str, name: str, folder: Path | None) -> list[LaunchCommand]:
     begin(words, file.walk, Environment(dict(stage.variables)), stage.container)
     commands = commands_of(file.walk, None)
     if not commands:
-        raise UsageError(f"{name} {NOTHING}, in the ENTRYPOINT and CMD of the last stage")
+        hint = "; CMD gives only flags: what the base image runs is not known"
+        flags = hint if words and words[0].text.startswith("-") else ""
+        raise UsageError(f"{name} {NOTHING}, in the ENTRYPOINT and CMD of the last stage{flags}")
     return commands
 
 

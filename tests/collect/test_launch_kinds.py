@@ -126,7 +126,7 @@ def test_a_script_may_install_another_release_than_the_image_has(before: str, re
     for text in (
         f'docker run {image} bash -c "{script}"\n',
         f'services:\n  a:\n    image: {image}\n    command: ["bash", "-c", "{script}"]\n',
-        f'{POD.split("- command")[0]}- image: {image}\n      command: [bash, -c, "{script}"]\n',
+        f'{POD.split("- command", maxsplit=1)[0]}- image: {image}\n      command: [bash, -c, "{script}"]\n',
     ):
         (command,) = parse(text, "x")
         facts = Facts()
