@@ -1,8 +1,9 @@
 """Whole deployments: what a report must say, must not say, and looks like.
 
-Each folder of ``captures`` and ``scenarios`` has an ``expect.yaml`` with one or more reports: the sources,
-the codes that must appear (all others are forbidden) and texts that must be in the terminal report. The
-reports themselves lie beside it; ``make goldens`` writes them anew, and a person reads the difference.
+Each folder of ``captures``, ``scenarios`` and ``launch_files`` has an ``expect.yaml`` with one or more
+reports: the sources, the codes that must appear (all others are forbidden) and texts that must be in the
+terminal report. The reports themselves lie beside it; ``make goldens`` writes them anew, and a person reads
+the difference.
 """
 
 from __future__ import annotations
