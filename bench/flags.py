@@ -14,6 +14,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +34,13 @@ from sgdoctor.upstream.flags import Parser
 from sgdoctor.upstream.source_flags import read_flags
 Parser(read_flags(Path({folder!r}) / "sglang")).parse(["--model-path", "m"])
 """
+CACHED = """
+from pathlib import Path
+from sgdoctor.upstream.flags import Parser
+from sgdoctor.upstream.installed_flags import flags_of
+Parser(flags_of(Path({folder!r}) / "sglang", Path({cache!r}){below})).parse(["--model-path", "m"])
+"""
+COLD = " / __import__('os').urandom(8).hex()"  # a folder that no earlier process has written to
 OWN = """
 import sys; sys.path.insert(0, {tests!r})
 from real_server_args import load
@@ -48,13 +56,17 @@ def cpu_seconds(code: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def programs(folder: Path) -> dict[str, str]:
-    """Return what is measured of the SGLang in ``folder``."""
+def programs(folder: Path, cache: str) -> dict[str, str]:
+    """Return what is measured of the SGLang in ``folder``; ``cache`` is a folder for what was read of it."""
     version = folder.name
     tests = str(ROOT / "tests" / "upstream")
     return {
         f"{version}: catalogue, parser, one command line": CATALOGUE.format(version=version),
         f"{version}: source text, parser, one command line": SOURCE.format(folder=str(folder)),
+        f"{version}: the same, cold cache: read and written": CACHED.format(
+            folder=str(folder), cache=cache, below=COLD
+        ),
+        f"{version}: the same, warm cache": CACHED.format(folder=str(folder), cache=cache, below=""),
         f"{version}: its own ServerArgs, stand-ins for torch etc.": OWN.format(
             folder=str(folder), tests=tests
         ),
@@ -66,14 +78,15 @@ def main() -> None:
     folders = [Path(each) for each in sys.argv[1:]]
     folders = folders or [ROOT / ".cache" / "sources" / version for version in RELEASES]
     measured = {"an interpreter": BARE, "import argparse, one flag": ARGPARSE}
-    for folder in folders:
-        measured |= programs(folder.resolve())
-    for code in measured.values():
-        cpu_seconds(code)  # compiles what is not compiled yet
-    taken: dict[str, list[float]] = {name: [] for name in measured}
-    for _ in range(ROUNDS):
-        for name, code in measured.items():
-            taken[name].append(cpu_seconds(code))
+    with tempfile.TemporaryDirectory(prefix="sgdoctor-bench-") as cache:
+        for folder in folders:
+            measured |= programs(folder.resolve(), cache)
+        for code in measured.values():
+            cpu_seconds(code)  # compiles what is not compiled yet and fills the warm cache
+        taken: dict[str, list[float]] = {name: [] for name in measured}
+        for _ in range(ROUNDS):
+            for name, code in measured.items():
+                taken[name].append(cpu_seconds(code))
     medians = {name: statistics.median(values) for name, values in taken.items()}
     bare = medians["an interpreter"]
     print(f"{'':<58}{'CPU ms':>8}{'above bare':>12}")

@@ -13,6 +13,7 @@ import msgspec
 from packaging.version import Version
 
 from sgdoctor import redact
+from sgdoctor.collect import installed_release
 from sgdoctor.collect.launch import LaunchCommand, safe_text
 from sgdoctor.facts import Facts
 from sgdoctor.upstream import catalogue
@@ -70,14 +71,14 @@ def interpret(facts: Facts, command: LaunchCommand, read: Callable[[Path], bytes
     the release accepts the command stays unknown. ``read`` gives the bytes of a ``--config`` file.
     """
     version = facts.value("sglang.version")
-    release = catalogue.resolve(version) if version else None
+    release = installed_release.in_use(facts)
     reading = _Reading(command, release or catalogue.resolve(catalogue.releases()[-1]))
     for word in command.words:
         token = Token(word.text, len(reading.places), known=word.known, prefix=word.prefix)
         reading.words.append(token)
         reading.places.append(command.place(word.line))
     _before_argparse(reading, read)
-    parsed = _parser(reading.release.version).parse(reading.words)
+    parsed = _parser(reading.release).parse(reading.words)
     if parsed.unexpanded:
         index = parsed.unexpanded[0]
         hidden = command.words[index]
@@ -98,9 +99,7 @@ def interpret(facts: Facts, command: LaunchCommand, read: Callable[[Path], bytes
 
 
 @functools.cache
-def _parser(version: str) -> Parser:
-    release = catalogue.resolve(version)
-    assert release is not None  # noqa: S101 (a version of the catalogue)
+def _parser(release: Release) -> Parser:
     return parser_for(release.flags)
 
 

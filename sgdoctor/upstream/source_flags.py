@@ -56,7 +56,11 @@ def read_flags(package_dir: Path) -> list[Flag]:
 
     Raises SourceError when its layout is unknown or a value cannot be told from the source.
     """
-    source = ServerArgsSource(package_dir)
+    return flags_in(ServerArgsSource(package_dir))
+
+
+def flags_in(source: ServerArgsSource) -> list[Flag]:
+    """Return the flags as ``read_flags`` does, of a source that is open already."""
     fields = source.fields()
     found = [_flag_of_field(source, field) for field in fields if field.meta is not None]
     found += _registered(source, {field.name: field.default for field in fields})

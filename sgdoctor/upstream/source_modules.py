@@ -128,6 +128,10 @@ class Package:
             self._modules[name] = self._parse(name)
         return self._modules[name]
 
+    def looked_up(self) -> list[str]:
+        """Return the names of all modules that were asked for, whether SGLang has them or not."""
+        return list(self._modules)
+
     def _parse(self, name: str) -> Module | None:
         path = self.path(name)
         if path is None:
