@@ -26,5 +26,6 @@ def sweeps() -> dict[str, list[list[Any]]]:
 @pytest.fixture(scope="session", params=MATRICES)
 def matrix(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Give a matrix measured on an H200 (bench/moe_matrix.py), one after the other."""
-    loaded: dict[str, Any] = json.loads(lzma.open(HERE / "matrices" / f"{request.param}.json.xz").read())
+    packed = (HERE / "matrices" / f"{request.param}.json.xz").read_bytes()
+    loaded: dict[str, Any] = json.loads(lzma.decompress(packed))
     return loaded

@@ -378,7 +378,7 @@ def test_addresses_that_others_reach(host: str, beyond: bool | None):  # noqa: F
 
 
 def exposed(host: str | None, told: str | None = None) -> Known | Unknown:
-    """Tell what follows for a server on ``host``, when a launch file left open for a reason who reaches it."""
+    """Tell what follows for a server on ``host``, when a launch file left open, for a reason, who does."""
     facts = Facts()
     if host is not None:
         facts.set("arg.host", host, source="log", place="server.log:3")
