@@ -28,6 +28,7 @@ FILES = {
     "fields.json": ("fields", "rewritten"),
     "moe_configs.json": ("moe_configs",),
     "gemm_configs.json": ("gemm_configs",),
+    "lora_configs.json": ("lora_configs",),
 }
 Tables = Mapping[str, Sequence[Row]]
 

@@ -39,6 +39,7 @@ def report(releases: Mapping[str, Tables], version: str) -> Iterator[str]:
     )
     yield from _changes("fused-MoE configs", _moe(old), _moe(new))
     yield from _changes("GEMM configs", _by_name(old["gemm_configs"]), _by_name(new["gemm_configs"]))
+    yield from _changes("LoRA configs", _by_name(old["lora_configs"]), _by_name(new["lora_configs"]))
 
 
 def _pins(old: Tables, new: Tables) -> Iterator[str]:
@@ -119,11 +120,20 @@ def _short(value: Any) -> str:
 
 def table(releases: Mapping[str, Tables]) -> str:
     """Return the table of docs/knowledge.md: what is known of each release."""
-    heads = "SGLang|torch|Triton|Flags|Fields|Set by itself|Requirements|MoE configs|GEMM configs".split("|")
+    heads = "SGLang|torch|Triton|Flags|Fields|Set by itself|Requirements".split("|")
+    heads += ["MoE configs", "GEMM configs", "LoRA configs"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for version, tables in releases.items():
         release = tables["releases"][0]
-        kinds = ("flags", "fields", "rewritten", "requirements", "moe_configs", "gemm_configs")
+        kinds = (
+            "flags",
+            "fields",
+            "rewritten",
+            "requirements",
+            "moe_configs",
+            "gemm_configs",
+            "lora_configs",
+        )
         counts = [str(len(tables[kind])) for kind in kinds]
         triton = release["triton"].removeprefix("==")
         oracle = "*" if version in RELEASES else ""

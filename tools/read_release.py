@@ -42,6 +42,9 @@ def read_release(version: str, source: Path) -> dict[str, list[Row]]:
             {"folder": folder, "name": name} for folder, names in configs.moe.items() for name in names
         ],
         "gemm_configs": [{"name": name} for name in configs.gemm],
+        "lora_configs": [
+            {"folder": folder, "name": name} for folder, names in configs.lora.items() for name in names
+        ],
     }
 
 

@@ -13,6 +13,7 @@ from sgdoctor.configs import names, places
 from sgdoctor.configs.names import Family, Name, Unreachable
 from sgdoctor.configs.places import Place, Tree
 from sgdoctor.errors import UsageError
+from sgdoctor.upstream import lora_config
 from sgdoctor.upstream.catalogue import Release
 from sgdoctor.upstream.config_problem import Problem, Severity
 from sgdoctor.upstream.moe_config import DISCOVERS_FOLDERS, folder_of, version_of
@@ -55,7 +56,7 @@ def collect(place: Place) -> list[ConfigFile]:
 
 
 def shipped(version: str) -> list[ConfigFile]:
-    """Return the config files that a release ships, from the catalogue: fused MoE and GEMM.
+    """Return the config files that a release ships, from the catalogue: fused MoE, GEMM and LoRA.
 
     Raises UsageError for a version that sgdoctor knows no release for.
     """
@@ -63,7 +64,14 @@ def shipped(version: str) -> list[ConfigFile]:
     moe, gemm = Path(release.moe_folder), Path(release.gemm_folder)
     paths = [moe / folder / name for folder, listed in release.moe_listing.items() for name in listed]
     found = [_described(path, "moe") for path in sorted(paths)]
-    return found + [_described(gemm / name, "gemm") for name in sorted(release.gemm_listing)]
+    found += [_described(gemm / name, "gemm") for name in sorted(release.gemm_listing)]
+    lora = lora_config.folder(Version(release.version))
+    if lora is not None:
+        paths = [
+            Path(lora) / folder / name for folder, listed in release.lora_listing.items() for name in listed
+        ]
+        found += [_described(path, "lora") for path in sorted(paths)]
+    return found
 
 
 def wanted(file: ConfigFile, *, device: str | None, triton: str | None, family: str | None) -> bool:

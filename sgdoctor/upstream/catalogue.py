@@ -207,10 +207,7 @@ class Release:
     @functools.cached_property
     def moe_listing(self) -> dict[str, frozenset[str]]:
         """The fused-MoE config files that the wheel ships: ``triton_3_5_1`` -> file names."""
-        found: dict[str, set[str]] = {}
-        for row in self._select(data.moe_configs()):
-            found.setdefault(row.folder, set()).add(row.name)
-        return {folder: frozenset(names) for folder, names in found.items()}
+        return self._by_folder(data.moe_configs())
 
     @property
     def gemm_folder(self) -> str:
@@ -221,6 +218,17 @@ class Release:
     def gemm_listing(self) -> frozenset[str]:
         """The block FP8 and INT8 GEMM config files that the wheel ships."""
         return frozenset(row.name for row in self._select(data.gemm_configs()))
+
+    @functools.cached_property
+    def lora_listing(self) -> dict[str, frozenset[str]]:
+        """The LoRA (csgmv) config files that the wheel ships, as ``moe_listing``; none before 0.5.11."""
+        return self._by_folder(data.lora_configs())
+
+    def _by_folder(self, rows: Iterable[data.ListingRow]) -> dict[str, frozenset[str]]:
+        found: dict[str, set[str]] = {}
+        for row in self._select(rows):
+            found.setdefault(row.folder, set()).add(row.name)
+        return {folder: frozenset(names) for folder, names in found.items()}
 
 
 def releases() -> list[str]:

@@ -126,6 +126,10 @@ class _GemmFile(msgspec.Struct, frozen=True):
     gemm_configs: tuple[NameRow, ...]
 
 
+class _LoraFile(msgspec.Struct, frozen=True):
+    lora_configs: tuple[ListingRow, ...]
+
+
 _File = TypeVar("_File", bound=msgspec.Struct)
 
 
@@ -176,3 +180,9 @@ def moe_configs() -> tuple[ListingRow, ...]:
 def gemm_configs() -> tuple[NameRow, ...]:
     """Return the block GEMM config files."""
     return _read("gemm_configs.json", _GemmFile).gemm_configs
+
+
+@functools.cache
+def lora_configs() -> tuple[ListingRow, ...]:
+    """Return the LoRA (csgmv) config files."""
+    return _read("lora_configs.json", _LoraFile).lora_configs

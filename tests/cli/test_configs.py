@@ -73,7 +73,9 @@ E=8,N=8,device_name=X,block_shape=[128, 128].json
 
 
 def test_what_a_release_ships(sgdoctor):
-    shown = out(sgdoctor("configs", "list", "--sglang", "0.5.12", "--device", "h200", "--triton", "3.5.1"))
+    asked = ("configs", "list", "--sglang", "0.5.12", "--device", "h200", "--triton", "3.5.1")
+    assert "  lora    3.5.1   K=4096 R=64 S=3  expand\n" in out(sgdoctor(*asked, "--family", "lora"))
+    shown = out(sgdoctor(*asked, "--family", "moe"))
     assert shown.startswith(
         "NVIDIA_H200\n  family  triton  shape        dtype                 block       files\n"
     )

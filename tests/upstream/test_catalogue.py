@@ -156,6 +156,8 @@ def test_config_folders_and_files():
     assert catalogue.resolve("0.5.16").gemm_folder == "kernels/ops/quantization/configs"
     name = "N=1280,K=5120,device_name=NVIDIA_B200,dtype=fp8_w8a8,block_shape=[128, 128].json"
     assert name in new.gemm_listing
+    assert old.lora_listing == {}
+    assert {folder: len(names) for folder, names in new.lora_listing.items()} == {"triton_3_5_1": 7}
 
 
 def test_how_serve_finds_the_model():
