@@ -88,9 +88,14 @@ def _finders(release: Version) -> list[tuple[str, Callable[[object], str | None]
     finders: list[tuple[str, Callable[[object], str | None]]] = [
         (name, _flag_finder(harmless, words)) for name, harmless, words in flags
     ]
+    finders.append(("model_path", _gguf))
     finders.append(("model.architecture", _architecture_finder(release)))
     finders.append(("gpu.vendor", lambda vendor: None if vendor == "nvidia" else f"a GPU of {vendor}"))
     return finders
+
+
+def _gguf(value: object) -> str | None:
+    return "a GGUF checkpoint" if isinstance(value, str) and value.endswith("gguf") else None
 
 
 def _flag_finder(harmless: tuple[object, ...], words: str) -> Callable[[object], str | None]:

@@ -27,6 +27,7 @@ PLAIN: dict[str, Any] = {
     "arg.attn_cp_size": 1,
     "arg.debug_cuda_graph": False,
     "arg.speculative_algorithm": None,
+    "arg.model_path": "/models/m",
     "model.architecture": "Qwen3MoeForCausalLM",
     "gpu.vendor": "nvidia",
 }
@@ -57,6 +58,10 @@ def test_speculative_decoding_only_in_0_5_10() -> None:
 def test_sparse_attention_models_up_to_0_5_12() -> None:
     assert off_by("0.5.12", model__architecture="DeepseekV32ForCausalLM")
     assert off_by("0.5.13", model__architecture="DeepseekV32ForCausalLM") == []
+
+
+def test_a_gguf_file() -> None:
+    assert off_by("0.5.12", arg__model_path="/models/m.gguf") == ["a GGUF checkpoint"]
 
 
 def test_every_cause_is_named_once() -> None:
