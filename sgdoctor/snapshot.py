@@ -16,6 +16,7 @@ from sgdoctor import __version__, redact
 from sgdoctor.collect import clean
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Conflict, Facts, Known, Match, Provenance
+from sgdoctor.input_file import read_bytes
 from sgdoctor.vocabulary import FactTypeError
 
 FORMAT_VERSION = 1
@@ -142,13 +143,7 @@ def load(path: Path, facts: Facts | None = None) -> Facts:
     Raises UsageError, naming the file and what is wrong, when it cannot be read as one.
     """
     path = Path(path)
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-    if len(raw) > MAX_BYTES:
-        raise UsageError(f"{path}: larger than {MAX_BYTES // 2**20} MiB: no snapshot")
+    raw = read_bytes(path, MAX_BYTES, "no snapshot")
     try:
         version = msgspec.json.decode(raw, type=_Header).version
         if version > FORMAT_VERSION:

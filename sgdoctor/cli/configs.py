@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from sgdoctor.cli.options import FORMAT, split_launch
+
 _PATH = click.argument("path", metavar="[PATH]", required=False)
 _SGLANG = click.option("--sglang", metavar="VERSION", help="The SGLang release that reads the files.")
 _TRITON = click.option("--triton", metavar="VERSION", help="The Triton that is installed with it.")
@@ -71,14 +73,7 @@ def list_files(
 @command.command("lint", epilog=LINT_EPILOG, short_help="Say what is wrong with config files.")
 @_PATH
 @_SGLANG
-@click.option(
-    "--format",
-    "form",
-    metavar="FORMAT",
-    type=click.Choice(["terminal", "json"]),
-    default="terminal",
-    help="terminal or json. Default: terminal.",
-)
+@FORMAT
 @click.option(
     "--fail-on",
     metavar="SEVERITY",
@@ -110,12 +105,7 @@ class _Explain(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split off the launch command."""
-        launch: tuple[str, ...] = ()
-        if "--" in args:
-            at = args.index("--")
-            args, launch = args[:at], tuple(args[at + 1 :])
-            if not launch:
-                raise click.UsageError("nothing behind --; the launch command goes there", ctx)
+        args, launch = split_launch(ctx, args)
         rest = super().parse_args(ctx, args)
         ctx.params["command"] = launch
         return rest

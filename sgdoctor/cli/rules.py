@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sgdoctor.cli.options import FORMAT
+
 if TYPE_CHECKING:
     from sgdoctor.engine.rules import CompiledRule
     from sgdoctor.report.layout import Line
@@ -28,14 +30,7 @@ def command() -> None:
 
 @command.command("list")
 @_FOLDERS
-@click.option(
-    "--format",
-    "form",
-    metavar="FORMAT",
-    type=click.Choice(["terminal", "json"]),
-    default="terminal",
-    help="terminal or json. Default: terminal.",
-)
+@FORMAT
 def list_rules(folders: tuple[Path, ...], form: str) -> int:
     """List all rules, those of added folders too."""
     from sgdoctor.cli.output import emit

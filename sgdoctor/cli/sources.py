@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from sgdoctor.cli.options import split_launch
+
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 # Each option of a source: its names, what it takes, its help.
@@ -81,12 +83,7 @@ class SourcesCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split off the launch command; a word before it that belongs to no option is a mistake."""
-        launch: tuple[str, ...] = ()
-        if "--" in args:
-            at = args.index("--")
-            args, launch = args[:at], tuple(args[at + 1 :])
-            if not launch:
-                raise click.UsageError("nothing behind --; the launch command goes there", ctx)
+        args, launch = split_launch(ctx, args)
         rest = super().parse_args(ctx, args)
         if rest:
             raise click.UsageError(f"{rest[0]}: {_meant(rest[0])}", ctx)

@@ -14,6 +14,7 @@ from sgdoctor import redact, snapshot
 from sgdoctor.collect import gpus, packages
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Facts, Known, Provenance
+from sgdoctor.input_file import read_json
 
 MAX_BYTES = 16 * 2**20
 SOURCE = "environment"
@@ -57,17 +58,7 @@ def read_environment_file(facts: Facts, path: Path) -> None:
     are taken. Packages that are not listed are unknown unless ``complete`` is true. Raises UsageError naming
     file, key and reason.
     """
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-    if len(raw) > MAX_BYTES:
-        raise UsageError(f"{path}: larger than {MAX_BYTES // 2**20} MiB: no description of an environment")
-    try:
-        given = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON: {error}") from None
+    given: object = read_json(path, MAX_BYTES, "no description of an environment")
     if snapshot.is_snapshot(given):
         _read_snapshot(facts, path)
     else:

@@ -11,6 +11,7 @@ import msgspec
 
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Facts
+from sgdoctor.input_file import read_bytes
 
 MAX_BYTES = 64 * 2**20
 
@@ -32,14 +33,7 @@ def read_metrics_file(facts: Facts, path: Path) -> None:
 
     Raises UsageError when the file cannot be read or is not SGLang's metrics page.
     """
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-    if len(raw) > MAX_BYTES:
-        raise UsageError(f"{path}: larger than {MAX_BYTES // 2**20} MiB: no metrics page")
-    text = raw.decode(errors="replace")
+    text = read_bytes(path, MAX_BYTES, "no metrics page").decode(errors="replace")
     if not is_sglang(text):
         other = " (vLLM's)" if is_vllm(text) else ""
         raise UsageError(f"{path}: not SGLang's metrics page{other}: no line begins with sglang:")

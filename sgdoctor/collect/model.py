@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Facts
+from sgdoctor.input_file import read_json
 from sgdoctor.upstream import architectures, expert_weights
 
 MAX_BYTES = 16 * 2**20
@@ -110,19 +109,7 @@ def _architecture(config: Mapping[str, Any]) -> str | None:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror or error}") from None
-    except ValueError as error:  # a null byte in the name
-        raise UsageError(f"{str(file)!r}: {error}") from None
-    if len(raw) > MAX_BYTES:
-        raise UsageError(f"{file}: larger than {MAX_BYTES // 2**20} MiB: no config.json")
-    try:
-        config = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{file}: not JSON: {error}") from None
+    config = read_json(file, MAX_BYTES, "no config.json")
     if not isinstance(config, dict):
         raise UsageError(f"{file}: not the config.json of a model: {type(config).__name__}, no object")
     return config

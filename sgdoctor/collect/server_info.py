@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import msgspec
-
 from sgdoctor import redact
 from sgdoctor.collect import clean
 from sgdoctor.errors import Undecided, UsageError
 from sgdoctor.facts import Facts
+from sgdoctor.input_file import read_json
 from sgdoctor.upstream import catalogue
 from sgdoctor.vocabulary import FactTypeError
 
@@ -40,17 +39,7 @@ def read_server_info_file(facts: Facts, path: Path) -> list[str] | None:
 
     Raises UsageError when the file is not such an answer, Undecided when it is the server's refusal.
     """
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-    if len(raw) > MAX_BYTES:
-        raise UsageError(f"{path}: larger than {MAX_BYTES // 2**20} MiB: no answer of /server_info")
-    try:
-        payload = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON: {error}") from None
+    payload = read_json(path, MAX_BYTES, "no answer of /server_info")
     if is_refusal(payload):
         raise Undecided(f"{path}: holds a refusal: /server_info of this server needs its API key")
     reason = objection(payload)

@@ -8,6 +8,7 @@ from sgdoctor.engine.model import Severity
 from sgdoctor.facts import Facts
 from sgdoctor.report.model import Change, ChangeKind
 from sgdoctor.target import folders
+from sgdoctor.target.change import new_change
 from sgdoctor.target.flags import release, when
 from sgdoctor.target.path import Path
 from sgdoctor.target.walk import Walk
@@ -33,7 +34,7 @@ def _runner(walk: Walk) -> Change | None:
     text = f"The experts run on {after}{when(walk.path, since)}, not on {before} any more."
     if before == "triton":
         text += " Fused-MoE config files are no longer read."
-    return _change("moe-runner", "MoE runner", before, after, since, text)
+    return new_change("moe-runner", "MoE runner", before, after, since, text)
 
 
 def _files(walk: Walk) -> Iterator[Change | None]:
@@ -104,7 +105,7 @@ def _file(path: Path, before: _Used, after: _Used, since: str | None) -> Change:
     else:
         kind = "config-name"
         text = f"The {name} that is looked for is {after.file}{told}, it was {before.file}; none is there."
-    return _change(kind, name, before.place, after.place, since, text, severity, do)
+    return new_change(kind, name, before.place, after.place, since, text, severity, do=do)
 
 
 def _gemm(walk: Walk) -> Iterator[Change]:
@@ -115,26 +116,4 @@ def _gemm(walk: Walk) -> Iterator[Change]:
             continue
         since = walk.path.since(lambda version, wanted=name: wanted in release(version).gemm_listing)  # type: ignore[misc]
         text = f"The GEMM config {name} is there{when(walk.path, since)}; the built-in config was used."
-        yield _change("config-gained", "GEMM config", "the built-in config", name, since, text)
-
-
-def _change(
-    kind: ChangeKind,
-    subject: str,
-    before: str | None,
-    after: str | None,
-    since: str | None,
-    message: str,
-    severity: Severity = "info",
-    do: str | None = None,
-) -> Change:
-    return Change(
-        kind=kind,
-        subject=subject,
-        before=before,
-        after=after,
-        release=since,
-        severity=severity,
-        message=message,
-        do=do,
-    )
+        yield new_change("config-gained", "GEMM config", "the built-in config", name, since, text)

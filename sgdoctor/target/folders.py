@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path as Folder
-from typing import Literal
 
 import msgspec
 
 from sgdoctor.engine.model import Severity
 from sgdoctor.facts import Facts
 from sgdoctor.report.model import Change
+from sgdoctor.target.change import new_change
 from sgdoctor.target.flags import release, when
 from sgdoctor.target.walk import Stage, Walk
 from sgdoctor.upstream.catalogue import Release
@@ -53,8 +53,7 @@ def changes(walk: Walk) -> Iterator[Change]:
         if old != new:
             text = f"{_begun(family.name)} are read from {new}{when(walk.path, since)}, not from {old}."
             minor = family is GEMM or not _reads_moe(walk.end)
-            change = _change(family, "config-folder", old, new, since, text)
-            yield msgspec.structs.replace(change, minor=minor)
+            yield new_change("config-folder", family.name, old, new, since, text, minor=minor)
 
 
 def own_files(facts: Facts, at: Release, family: Family) -> list[str]:
@@ -81,11 +80,11 @@ def _left_behind(family: Family, own: list[str], walk: Walk, since: str | None) 
     if old == new:
         text = f"Put there by hand, not part of the release: {told} in {old}; pip leaves them there."
         do = "take them along to a new environment or image"
-        return _change(family, "config-unread", old, old, None, text, do=do)
+        return new_change("config-unread", family.name, old, old, None, text, do=do)
     text = f"Put there by hand and no longer read{when(walk.path, since)}: {told} in {old}."
     do = f"copy them to {new} after the {'upgrade' if walk.path.upgrade else 'downgrade'}"
     severity: Severity = "warning" if mine or family is GEMM else "info"
-    return _change(family, "config-unread", old, new, since, text, severity, do)
+    return new_change("config-unread", family.name, old, new, since, text, severity, do=do)
 
 
 def _listed(files: list[str]) -> str:
@@ -99,25 +98,3 @@ def _reads_moe(stage: Stage) -> bool:
 
 def _begun(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _change(
-    family: Family,
-    kind: Literal["config-folder", "config-unread"],
-    old: str,
-    new: str,
-    since: str | None,
-    message: str,
-    severity: Severity = "info",
-    do: str | None = None,
-) -> Change:
-    return Change(
-        kind=kind,
-        subject=family.name,
-        before=old,
-        after=new,
-        release=since,
-        severity=severity,
-        message=message,
-        do=do,
-    )

@@ -10,8 +10,9 @@ from packaging.version import InvalidVersion, Version
 from sgdoctor.collect.packages import fact_name
 from sgdoctor.engine.model import Severity
 from sgdoctor.facts import Facts
-from sgdoctor.report.model import Change, ChangeKind
+from sgdoctor.report.model import Change
 from sgdoctor.target import cuda
+from sgdoctor.target.change import new_change
 from sgdoctor.target.flags import release, when
 from sgdoctor.target.install import from_pypi
 from sgdoctor.target.path import Path
@@ -69,7 +70,7 @@ class _Pins:
             text += _steps(self.path, self.path.moves(lambda version: pin(release(version))))
         if installed is not None and installed != before:
             text += f"; {installed} is installed"
-        return self._change("pin", name, installed or before, after, since, f"{text}.", do=do, minor=minor)
+        return new_change("pin", name, installed or before, after, since, f"{text}.", do=do, minor=minor)
 
     def required(self, name: str, *, minor: bool = False) -> Change | None:
         """Return that the requirement of one package differs."""
@@ -91,7 +92,7 @@ class _Pins:
             f"{old} {before.kernel_pin} becomes {new} {after.kernel_pin}: the package has another name"
             f"{when(self.path, renamed)}, and both fill the same folder."
         )
-        return self._change(
+        return new_change(
             "pin",
             new,
             f"{old} {self.facts.value(fact_name(old)) or before.kernel_pin}",
@@ -127,7 +128,7 @@ class _Pins:
             do = None if enough else f"check the driver with nvidia-smi: {driver} or newer"
             if enough is False:
                 do = f"upgrade the driver to {driver} or newer, or take an image or wheels for CUDA {before}"
-        return self._change("cuda", "CUDA", before, after, since, f"{text}.", severity, do=do)
+        return new_change("cuda", "CUDA", before, after, since, f"{text}.", severity, do=do)
 
     def python(self) -> Change | None:
         """Return that the Python that is supported differs, or that the one in use no longer is."""
@@ -143,7 +144,7 @@ class _Pins:
         severity: Severity = "error" if fits is False else "info"
         if fits is None and self.path.upgrade:
             severity = "warning"
-        return self._change("python", "Python", before, after, since, f"{text}.", severity)
+        return new_change("python", "Python", before, after, since, f"{text}.", severity)
 
     def others(self) -> Iterator[Change | None]:
         """Yield every other requirement of the plain install that differs, all of them minor."""
@@ -155,31 +156,6 @@ class _Pins:
 
     def _move(self) -> str:
         return "upgrade" if self.path.upgrade else "downgrade"
-
-    def _change(  # noqa: PLR0913 (the fields of a change)
-        self,
-        kind: ChangeKind,
-        subject: str,
-        before: str | None,
-        after: str | None,
-        since: str | None,
-        message: str,
-        severity: Severity = "info",
-        *,
-        do: str | None = None,
-        minor: bool = False,
-    ) -> Change:
-        return Change(
-            kind=kind,
-            subject=subject,
-            before=before,
-            after=after,
-            release=since,
-            severity=severity,
-            message=message,
-            do=do,
-            minor=minor,
-        )
 
 
 def _steps(path: Path, moves: list[tuple[str, str | None]]) -> str:

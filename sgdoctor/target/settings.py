@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sgdoctor.facts import Facts
-from sgdoctor.report.model import Change, ChangeKind
+from sgdoctor.report.model import Change
 from sgdoctor.report.words import literal
 from sgdoctor.target import command as commands
 from sgdoctor.target import meaning
+from sgdoctor.target.change import new_change
 from sgdoctor.target.flags import release, when
 from sgdoctor.target.walk import Walk
 from sgdoctor.upstream.catalogue import Release
@@ -83,11 +84,11 @@ def _defaults(walk: Walk, written: Iterable[str]) -> Iterator[Change]:
         option = flag.option if flag is not None else f"--{dest.replace('_', '-')}"
         shown, reason = _noticed(walk, dest)
         told = f" ({reason})" if reason else ""
-        yield _change(
+        yield new_change(
             "flag-default",
             option,
-            before,
-            after,
+            literal(before),
+            literal(after),
             since,
             f"Without {option}{told} it is {_shown(after)}{when(walk.path, since)}, it was {_shown(before)}.",
             do=f"write {option} {literal(before)} to keep what it was"
@@ -139,11 +140,11 @@ def _outcomes(walk: Walk) -> Iterator[Change]:
             continue
         since = walk.since(lambda stage, fact=name: literal(stage.facts.value(fact)))  # type: ignore[misc]
         old, new = before.value(name), after.value(name)
-        yield _change(
+        yield new_change(
             "setting",
             flag.option,
-            old,
-            new,
+            literal(old),
+            literal(new),
             since,
             f"With this command {flag.option} comes out as {_shown(new)}{when(walk.path, since)}, it was "
             f"{_shown(old)}.",
@@ -158,27 +159,3 @@ def _shown(value: Any) -> str:
 
 def _can_be_written(value: Any) -> bool:
     return value is not None and not isinstance(value, bool)
-
-
-def _change(
-    kind: ChangeKind,
-    subject: str,
-    before: Any,
-    after: Any,
-    since: str | None,
-    message: str,
-    *,
-    do: str | None = None,
-    minor: bool = False,
-) -> Change:
-    return Change(
-        kind=kind,
-        subject=subject,
-        before=literal(before),
-        after=literal(after),
-        release=since,
-        severity="info",
-        message=message,
-        do=do,
-        minor=minor,
-    )
