@@ -71,6 +71,16 @@ def _role(name: str, settings: dict[str, Any]) -> Any:
         from sgdoctor.tune.measure import Worker
 
         return Worker(**settings)
+    if name == "replay_compile":
+        from sgdoctor.tune.replay import ReplayCompiler
+
+        role = _Role()
+        role.start = ReplayCompiler(**settings).run  # type: ignore[method-assign]
+        return role
+    if name == "replay":
+        from sgdoctor.tune.replay import ReplayWorker
+
+        return ReplayWorker(**settings)
     if name == "echo":
         role = _Role()
         role.start = _echo  # type: ignore[method-assign]

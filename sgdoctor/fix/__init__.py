@@ -1,0 +1,1 @@
+"""Repairs: planned from facts, shown, applied atomically with a manifest, undone."""

@@ -1,0 +1,157 @@
+"""What is tuned and what came of it: the words that the tuner's parts and the repair share."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sgdoctor.tune.space import Capability, Config, Problem
+
+Effort = Literal["quick", "balanced", "full"]
+EFFORTS: tuple[Effort, ...] = ("quick", "balanced", "full")
+
+# What a new configuration must win to take the place of another, and a file to be worth installing.
+WORTH = 0.01
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The configurations of both products at one batch size; one BLOCK_SIZE_M, or releases to 0.5.12 die."""
+
+    up: Config
+    down: Config
+
+    def __post_init__(self) -> None:
+        if self.up.block_m != self.down.block_m:
+            raise ValueError(f"BLOCK_SIZE_M differs: up {self.up}, down {self.down}")
+
+    def to_list(self) -> list[list[int]]:
+        """Return both as JSON takes them."""
+        return [self.up.to_list(), self.down.to_list()]
+
+    @classmethod
+    def from_list(cls, fields: Any) -> Pair:
+        """Read what ``to_list`` wrote."""
+        up, down = fields
+        return cls(Config.from_list(up), Config.from_list(down))
+
+
+Table = Mapping[int, Pair]  # by number of tokens, the keys of a config file
+
+
+@dataclass(frozen=True)
+class Job:
+    """One shape to tune: the experts of one GPU, the kernel that computes them, the files that are missing.
+
+    ``today`` is what SGLang would use at each batch size now; ``source`` where that comes from: ``default``
+    (built in), ``fallback`` (a file of another Triton) or ``exact`` (a file that is to be replaced).
+    ``up_tma``: the release reads USE_TMA in an up file.
+    """
+
+    problem: Problem
+    capability: Capability
+    device: str
+    release: str
+    triton: str
+    kernel: str
+    up_file: str
+    down_file: str
+    today: Table
+    source: str
+    today_is: str  # in words: "the built-in default", "the file for Triton 3.2.0"
+    default: Table
+    up_tma: bool = False
+    batch_sizes: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The batch sizes to tune for."""
+        return self.batch_sizes or tuple(sorted(self.today))
+
+
+@dataclass(frozen=True)
+class Times:
+    """Microseconds of one batch: the whole expert computation (align, up, activation, down, sum) with the
+    standard error of its mean, and the two products alone.
+    """
+
+    whole: float
+    error: float
+    up: float
+    down: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """One batch size: what goes into the file and what it was measured against.
+
+    ``new`` are the times of the best pair found, ``tuned``; where it does not win, ``pair`` is what SGLang
+    uses today and ``kept`` says why.
+    """
+
+    tokens: int
+    pair: Pair
+    tuned: Pair
+    today: Times
+    default: Times
+    new: Times
+    kept: str = ""
+
+    @property
+    def gain(self) -> float:
+        """How many times faster than today the file is at this batch size; 1 where it was kept."""
+        return 1.0 if self.kept else self.today.whole / self.new.whole
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What tuning one shape gave. ``about``: GPU, UUID, driver, torch, Triton, kernel, routing, clocks, date.
+
+    ``tuner`` is ``sgdoctor`` or ``sglang``; ``dropped`` counts the candidates that fell out, by reason.
+    """
+
+    job: Job
+    lines: tuple[Line, ...]
+    effort: Effort
+    tuner: str
+    seconds: float
+    about: Mapping[str, Any] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def table(self) -> dict[int, Pair]:
+        """What goes into the files."""
+        return {line.tokens: line.pair for line in self.lines}
+
+    @property
+    def gain(self) -> float:
+        """Geometric mean over the batch sizes of today's time over the file's."""
+        return statistics.geometric_mean([line.gain for line in self.lines])
+
+    @property
+    def gain_over_default(self) -> float:
+        """Geometric mean over the batch sizes of the built-in default's time over the file's."""
+        return statistics.geometric_mean(
+            [line.default.whole / (line.today if line.kept else line.new).whole for line in self.lines]
+        )
+
+    @property
+    def worth_installing(self) -> bool:
+        """Whether the whole gains enough."""
+        return self.gain >= 1 + WORTH
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a tuner is: what it does, how far it is, and the best so far over the default by batch size."""
+
+    doing: str
+    done: int
+    total: int
+    best: Mapping[int, float] = field(default_factory=dict)
+    seconds_left: float | None = None
+
+
+Listener = Callable[[Progress], None]
