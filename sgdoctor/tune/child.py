@@ -1,8 +1,9 @@
-"""A worker process: `python -m sgdoctor.tune.child FD`, JSON lines in and out over the socket FD.
+"""A worker process, as sgdoctor.tune.pool starts it: JSON lines in and out over a socket.
 
 The first line names the role and its settings, the first answer says that it is ready. Every further line is
 a task with an id, and gets one answer with that id. A task may be begun before the one before has ended, so
-that the GPU does not wait for the host.
+that the GPU does not wait for the host. A process that cannot go on says what broke, and ends without an
+answer to any task it was at: which of them broke it, it cannot know.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import os
 import select
 import socket
-import sys
 from typing import Any
 
 BROKEN = 70
@@ -125,10 +125,8 @@ def serve(connection: socket.socket) -> int:
         try:
             begun.append((task["id"], role.start(task)))
         except Exception as error:  # noqa: BLE001 (the task's result)
-            if type(error).__name__ == "DeviceBroken":
-                lines.write({"id": task["id"], "error": _text(error)})
+            if not _told(error, task["id"], lines):
                 return BROKEN
-            lines.write({"id": task["id"], "error": _text(error)})
         if len(begun) > 1 and not _finish(role, begun, lines):
             return BROKEN
 
@@ -139,8 +137,16 @@ def _finish(role: Any, begun: list[tuple[int, Any]], lines: _Lines) -> bool:
     try:
         lines.write({"id": number, "result": role.finish(work)})
     except Exception as error:  # noqa: BLE001 (the task's result)
-        lines.write({"id": number, "error": _text(error)})
-        return type(error).__name__ != "DeviceBroken"
+        return _told(error, number, lines)
+    return True
+
+
+def _told(error: Exception, number: int, lines: _Lines) -> bool:
+    """Send a task's error, or that the process is broken; false when it cannot go on."""
+    if type(error).__name__ == "DeviceBroken":
+        lines.write({"broken": _text(error)})
+        return False
+    lines.write({"id": number, "error": _text(error)})
     return True
 
 
@@ -148,5 +154,6 @@ def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:500]
 
 
-if __name__ == "__main__":
-    sys.exit(serve(socket.socket(fileno=int(sys.argv[1]))))
+def main(descriptor: int) -> int:
+    """Work over the socket that was inherited as ``descriptor``; return the exit status."""
+    return serve(socket.socket(fileno=descriptor))
