@@ -276,14 +276,17 @@ def candidates(
     return [c for c in grid(groups) if why_not(c, problem, gemm, capability) is None]
 
 
-def default_config(problem: Problem, tokens: int) -> Config:
-    """Return what SGLang uses when it finds no file (get_default_config, 0.5.9 to 0.5.13).
+def default_config(problem: Problem, tokens: int, *, low_shared_memory: bool = False) -> Config:
+    """Return what SGLang uses when it finds no file (get_default_config, 0.5.9 to 0.5.23).
 
-    From 0.5.14 on GPUs with little shared memory have another default for fp8 that is not block-wise.
+    ``low_shared_memory``: from 0.5.14 on, GPUs that let a block have less than 128 KiB have another default
+    for fp8 that is not block-wise.
     """
     few = tokens <= problem.experts
-    if problem.kind.startswith("fp8"):
-        if problem.block:
-            return Config(64, problem.block[0], problem.block[1], 32, 4, 3)
-        return Config(64, 128, 128, 1, 4, 4) if few else Config(128, 256, 128, 32, 8, 4)
-    return Config(16, 32, 64, 1) if few else Config(64, 64, 32, 8)
+    if not problem.kind.startswith("fp8"):
+        return Config(16, 32, 64, 1) if few else Config(64, 64, 32, 8)
+    if problem.block:
+        return Config(64, problem.block[0], problem.block[1], 32, 4, 3)
+    if low_shared_memory:
+        return Config(32, 64, 256, 1, 4, 4) if few else Config(64, 128, 256, 64, 4, 2)
+    return Config(64, 128, 128, 1, 4, 4) if few else Config(128, 256, 128, 32, 8, 4)

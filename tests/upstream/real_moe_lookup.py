@@ -31,9 +31,15 @@ def module(name: str, **members: object) -> types.ModuleType:
 
 
 def stand_ins() -> tuple[types.ModuleType, types.SimpleNamespace]:
-    gpu = types.SimpleNamespace(name="")
+    gpu = types.SimpleNamespace(name="", shared_memory=None)
     triton = module("triton", __version__="")
-    cuda = types.SimpleNamespace(is_available=lambda: False)
+    cuda = types.SimpleNamespace(
+        is_available=lambda: gpu.shared_memory is not None,
+        current_device=lambda: 0,
+        get_device_properties=lambda _: types.SimpleNamespace(
+            shared_memory_per_block_optin=gpu.shared_memory
+        ),
+    )
     module("torch", cuda=cuda, dtype=object, float="float32")
     for name in ("sglang", "sglang.srt", "sglang.srt.layers", "sglang.srt.layers.moe"):
         module(name)
@@ -55,6 +61,8 @@ def answer(lookup: types.ModuleType, case: dict) -> dict:
     else:
         os.environ["SGLANG_MOE_CONFIG_DIR"] = case["root"]
     lookup.get_moe_configs.cache_clear()
+    if hasattr(lookup, "_get_cuda_shared_memory_per_block_optin"):
+        lookup._get_cuda_shared_memory_per_block_optin.cache_clear()
     said: dict[str, object] = {}
     experts, width = case["experts"], case["width"]
     try:
@@ -89,6 +97,7 @@ def main(source: Path) -> None:
         answers = []
         for case in json.loads(line):
             triton.__version__, gpu.name = case["triton"], case["device"]
+            gpu.shared_memory = case.get("shared_memory")
             answers.append(answer(lookup, case))
         print(json.dumps(answers), flush=True)
 
