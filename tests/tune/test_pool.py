@@ -62,7 +62,7 @@ def test_a_worker_without_a_task_may_wait_longer_than_the_time_out():
     with Pool("echo", {}, timeout=1.0) as pool:
         pool.submit({"say": 1})
         finish(pool)
-        child = pool._children[0].process
+        child = pool._workers[0].process
         list(pool.outcomes(wait=1.5))
         time.sleep(1.0)
         list(pool.outcomes())
@@ -90,6 +90,6 @@ def test_closing_leaves_no_process():
     pool = Pool("echo", {}, size=2)
     pool.submit({"sleep": 600})
     list(pool.outcomes(wait=1.0))
-    processes = [child.process for child in pool._children]
+    processes = [child.process for child in pool._workers]
     pool.close()
     assert all(process.poll() is not None for process in processes)
