@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -91,25 +92,32 @@ def begin(
     """
     make_folders(missing(records))
     folder = _new_folder(records)
-    files = []
-    for number, (path, content) in enumerate(contents.items(), 1):
-        before = read(path)
-        backup = None if before is None else f"{number}-{path.name}"
-        if before is not None and backup is not None:
-            write(folder / backup, before)
-        was = None if before is None else sha256(before)
-        files.append(Written(path=str(path), sha256=sha256(content), before=was, backup=backup))
-    manifest = Manifest(
-        format=FORMAT,
-        version=VERSION,
-        date=_now().isoformat(timespec="seconds"),
-        sgdoctor=__version__,
-        files=tuple(files),
-        folders=tuple(map(str, folders)),
-        about=about,
-    )
-    write(folder / NAME, _encoded(manifest))
+    try:
+        files = [_saved(folder, number, *each) for number, each in enumerate(contents.items(), 1)]
+        manifest = Manifest(
+            format=FORMAT,
+            version=VERSION,
+            date=_now().isoformat(timespec="seconds"),
+            sgdoctor=__version__,
+            files=tuple(files),
+            folders=tuple(map(str, folders)),
+            about=about,
+        )
+        write(folder / NAME, _encoded(manifest))
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return Record(folder, manifest)
+
+
+def _saved(folder: Path, number: int, path: Path, content: bytes) -> Written:
+    """Keep in ``folder`` what ``content`` will replace."""
+    before = read(path)
+    if before is None:
+        return Written(path=str(path), sha256=sha256(content))
+    backup = f"{number}-{path.name}"
+    write(folder / backup, before)
+    return Written(path=str(path), sha256=sha256(content), before=sha256(before), backup=backup)
 
 
 def newest(records: Path) -> Record | None:

@@ -214,6 +214,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
     ended = child(script, tmp_path, state)
     assert "File too large; nothing was changed" in ended.stdout
     assert tree(tmp_path) == {}
+    assert list(state.iterdir()) == []
     with pytest.raises(UsageError, match="nothing to undo"):
         install.undo(state)
 

@@ -213,3 +213,26 @@ def test_the_manifest_says_what_was_tuned_on_what(tmp_path):
     assert about["measured"]["uuid"] == "GPU-5f2a"
     assert (about["tuner"], about["effort"]) == ("sgdoctor", "balanced")
     assert about["gain"] == pytest.approx(tuning.gain, abs=1e-4)
+
+
+def test_undo_takes_the_new_files_out_of_an_overlay_and_leaves_the_bundled_ones(tmp_path):
+    """A server may be reading the overlay: without its folder releases from 0.5.12 on would end."""
+    bundled = tmp_path / "bundled"
+    (bundled / "triton_3_6_0").mkdir(parents=True)
+    (bundled / "triton_3_6_0" / made.UP).write_text('{"1": {}}')
+    target = moe_files.overlay(made.job(), tmp_path / "over", bundled)
+    moe_files.put_in_place(made.tuning(), target)
+    assert moe_files.undo(tmp_path / "over") == [
+        f"removed {target.path(made.DOWN)}",
+        f"restored {target.path(made.UP)}",
+    ]
+    assert [path.name for path in target.folder.iterdir()] == [made.UP]
+    assert target.path(made.UP).read_text() == '{"1": {}}'
+    with pytest.raises(UsageError, match="nothing to undo"):
+        moe_files.undo(tmp_path / "over")
+
+
+def test_undo_without_a_folder_is_that_of_this_host(tmp_path):
+    moe_files.put_in_place(made.tuning(), moe_files.in_place(made.job(), tmp_path / "configs"))
+    assert len(moe_files.undo()) == 4  # two files, triton_3_6_0 and configs
+    assert not (tmp_path / "configs").exists()
