@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sgdoctor.tune import kernel
+from sgdoctor.tune import kernel, operands, routing
 from sgdoctor.tune.space import Capability, Config, Problem
 
 # Any number of tokens whose slots are a multiple of 16 gives the binary that serves all batch sizes.
@@ -41,28 +41,35 @@ class Compiler:
     ) -> None:
         from triton.runtime import driver
 
-        from sgdoctor.tune import operands, routing
-
         self.problem = problem_from(problem)
         capability = (capability[0], capability[1])
         driver.set_active(_driver(capability))
-        self.module = kernel.load(Path(path), capability, runtime_group=runtime_group)
         self.compiled: list[Any] = []
+        self.exploring = self._load(Path(path), capability, runtime_group=runtime_group)
+        self.exact = self._load(Path(path), capability, runtime_group=False)
+
+    def _load(self, path: Path, capability: Capability, *, runtime_group: bool) -> Any:
+        module = kernel.load(path, capability, runtime_group=runtime_group)
         for name in kernel.KERNELS:
-            if hasattr(self.module, name):
-                setattr(self.module, name, _CompileInstead(getattr(self.module, name), self.compiled))
-        self.operands = operands.make(self.problem, TOKENS, device="meta")
-        self.routing = routing.empty(self.problem, TOKENS)
+            if hasattr(module, name):
+                setattr(module, name, _CompileInstead(getattr(module, name), self.compiled))
+        return module
 
     def run(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Compile a task's configuration and return its resources; raises what Triton raises."""
-        return asdict(self.compile(task["gemm"], Config.from_list(task["config"])))
+        """Compile a task's configuration and return its resources; raises what Triton raises.
 
-    def compile(self, gemm: str, config: Config) -> Compiled:
-        """Compile one configuration."""
+        A task with ``tokens`` is compiled as the server will run it at that batch size.
+        """
+        return asdict(self.compile(task["gemm"], Config.from_list(task["config"]), task.get("tokens")))
+
+    def compile(self, gemm: str, config: Config, tokens: int | None = None) -> Compiled:
+        """Compile one configuration: the binary that serves all groups and batch sizes, or a true one."""
         self.compiled.clear()
         started = time.perf_counter()
-        kernel.invoke(self.module, self.operands.arguments(gemm, config, self.routing))
+        exact = tokens is not None
+        shapes = operands.make(self.problem, tokens or TOKENS, device="meta")
+        chosen = routing.empty(self.problem, tokens or TOKENS, exact=exact)
+        kernel.invoke(self.exact if exact else self.exploring, shapes.arguments(gemm, config, chosen))
         seconds = time.perf_counter() - started
         (compiled,) = self.compiled
         registers, stack = _resources(compiled.asm["cubin"])

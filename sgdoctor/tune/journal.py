@@ -46,6 +46,12 @@ class Journal:
             raise
         self.records.append(dict(record))
 
+    def restart(self) -> None:
+        """Forget all records."""
+        self._file.truncate(0)
+        self.append({"identity": self.identity})
+        self.records.clear()
+
     def close(self) -> None:
         """Release the file."""
         self._file.close()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from sgdoctor.tune import kernel, operands, routing
+from sgdoctor.tune import kernel, operands, routing, speeds
 from sgdoctor.tune.compile import problem_from
 from sgdoctor.tune.operands import Operands
 from sgdoctor.tune.routing import Routing
@@ -136,30 +136,15 @@ class Bench:
     """
 
     def __init__(
-        self,
-        module: Any,
-        problem: Problem,
-        clock: Clock,
-        *,
-        device: str,
-        tokens: int,
-        l2: int = 0,
-        seed: int = 0,
-        one_binary: bool = False,
+        self, module: Any, clock: Clock, operands_: Operands, *, seed: int = 0, one_binary: bool = False
     ) -> None:
-        self.problem = problem
+        self.problem = operands_.problem
         self.clock = clock
-        self.device = device
+        self.device = operands_.device
         self.seed = seed
         self.one_binary = one_binary
         self.call = kernel.invoker(module)
-        n, k = problem.shape("down")
-        smallest = problem.experts * n * k * problem.weight_bytes
-        copies = max(1, -(-_CACHE_MULTIPLE * l2 // int(smallest)))
-        half = device == "cpu"
-        self.operands: Operands = operands.make(
-            problem, tokens, device=device, copies=copies, seed=seed, half=half
-        )
+        self.operands = operands_
         self._routings: dict[tuple[int, int], list[Routing]] = {}
         self._launched: set[tuple[Any, ...]] = set()
 
@@ -242,9 +227,17 @@ class Bench:
         return operands.relative_error(self.operands, unit.gemm, unit.config, chosen, turn)
 
 
+def copies(problem: Problem, l2: int) -> int:
+    """Return how many copies of the weights are used in turn, so that a cache of ``l2`` bytes holds none."""
+    n, k = problem.shape("down")
+    return max(1, -(-_CACHE_MULTIPLE * l2 // int(problem.experts * n * k * problem.weight_bytes)))
+
+
 class Worker:
     """The measuring child process: one GPU, one problem, one kernel.
 
+    Tasks are ``time`` (products, explored with one binary a tile), ``pairs`` (whole expert computations on
+    the true kernel; with ``parts`` their two products, too) and ``verify`` (``exact``: the true kernel).
     Without a GPU (``device="cpu"``, under Triton's interpreter) everything happens but the times mean
     nothing.
     """
@@ -267,45 +260,86 @@ class Worker:
         found = torch.cuda.get_device_properties(0) if cuda else None
         capability: Capability = (found.major, found.minor) if found else (9, 0)
         l2 = found.L2_cache_size if found else 0
-        module = kernel.load(Path(path), capability, runtime_group=runtime_group, pdl=None if cuda else False)
+        self.path, self.capability, self.pdl = Path(path), capability, None if cuda else False
+        shape = problem_from(problem)
+        made = operands.make(shape, tokens, device=device, copies=copies(shape, l2), seed=seed, half=not cuda)
         self.bench = Bench(
-            module,
-            problem_from(problem),
+            kernel.load(self.path, capability, runtime_group=runtime_group, pdl=self.pdl),
             CudaClock() if cuda else HostClock(),
-            device=device,
-            tokens=tokens,
-            l2=l2,
+            made,
             seed=seed,
             one_binary=runtime_group,
         )
+        self._experts: Any = None
         self.about = {
             "gpu": found.name if found else None,
+            "uuid": f"GPU-{found.uuid}" if found else None,
             "capability": list(capability),
             "l2": l2,
             "torch": torch.__version__,
             "triton": triton.__version__,
             "weight_copies": len(self.bench.operands.weights["up"]),
+            **(speeds.measure() if cuda else {}),
         }
+
+    @property
+    def experts(self) -> Any:
+        """The true kernel, loaded when it is first asked for."""
+        if self._experts is None:
+            from sgdoctor.tune import experts
+
+            self._experts = experts.load(self.path, self.capability, self.bench, pdl=self.pdl)
+        return self._experts
 
     def start(self, task: dict[str, Any]) -> Any:
         """Begin a task; ``finish`` ends it, and the next may begin in between."""
+        if task["do"] == "pairs":
+            return self._pairs(task)
         units = [Unit(gemm, tokens, Config.from_list(c)) for gemm, tokens, c in task["units"]]
+        bench = self.experts if task.get("exact") else self.bench
         if task["do"] == "verify":
-            return [self._error(unit) for unit in units]
-        return self.bench.enqueue(units, task["rounds"])
+            return [self._error(bench, unit) for unit in units]
+        return bench.enqueue(units, task["rounds"])
 
     def finish(self, begun: Any) -> Any:
         """Return the result of a task begun."""
-        result = self.bench.collect(begun) if isinstance(begun, Enqueued) else begun
+        result = begun
+        if isinstance(begun, Enqueued):
+            result = self.bench.collect(begun)
+        elif isinstance(begun, tuple):
+            result = _by_pair(self.bench.collect(begun[0]), parts=begun[1])
         gc.collect(0)
         return result
 
-    def _error(self, unit: Unit) -> float | str:
+    def _pairs(self, task: dict[str, Any]) -> tuple[Enqueued, bool]:
+        from sgdoctor.tune.experts import WholeUnit, products
+        from sgdoctor.tune.model import Pair
+
+        units: list[Any] = []
+        for tokens, up, down in task["pairs"]:
+            pair = Pair.from_list((up, down))
+            units.append(WholeUnit(tokens, pair))
+            units += products(pair, tokens) if task.get("parts") else []
+        return self.experts.enqueue(units, task["rounds"]), bool(task.get("parts"))
+
+    def _error(self, bench: Bench, unit: Unit) -> float | str:
         try:
-            return self.bench.error(unit)
+            return bench.error(unit)
         except Exception as error:  # noqa: BLE001 (as in Bench.enqueue)
             _raise_if_broken(error)
             return f"{type(error).__name__}: {error}"[:300]
+
+
+def _by_pair(results: list[list[float] | str], *, parts: bool) -> list[dict[str, list[float]] | str]:
+    """Put the samples of whole computations and their products together; a pair with a failed part failed."""
+    step = 3 if parts else 1
+    found: list[dict[str, list[float]] | str] = []
+    for i in range(0, len(results), step):
+        group = results[i : i + step]
+        failed = next((r for r in group if isinstance(r, str)), None)
+        samples = [r for r in group if not isinstance(r, str)]
+        found.append(failed or dict(zip(("whole", "up", "down"), samples, strict=False)))
+    return found
 
 
 def _raise_if_broken(error: Exception) -> None:

@@ -47,7 +47,8 @@ class Job:
 
     ``today`` is what SGLang would use at each batch size now; ``source`` where that comes from: ``default``
     (built in), ``fallback`` (a file of another Triton) or ``exact`` (a file that is to be replaced).
-    ``up_tma``: the release reads USE_TMA in an up file.
+    ``up_tma``: the release reads USE_TMA in an up file. ``low_shared_memory``: the release has a default of
+    its own for this GPU (space.default_config).
     """
 
     problem: Problem
@@ -63,6 +64,7 @@ class Job:
     today_is: str  # in words: "the built-in default", "the file for Triton 3.2.0"
     default: Table
     up_tma: bool = False
+    low_shared_memory: bool = False
     batch_sizes: tuple[int, ...] = ()
 
     @property
@@ -73,8 +75,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Times:
-    """Microseconds of one batch: the whole expert computation (align, up, activation, down, sum) with the
-    standard error of its mean, and the two products alone.
+    """Microseconds of one batch.
+
+    ``whole`` is the expert computation (align, up, activation, down, sum) with the standard ``error`` of its
+    mean; ``up`` and ``down`` the two products alone.
     """
 
     whole: float
@@ -88,7 +92,8 @@ class Line:
     """One batch size: what goes into the file and what it was measured against.
 
     ``new`` are the times of the best pair found, ``tuned``; where it does not win, ``pair`` is what SGLang
-    uses today and ``kept`` says why.
+    uses today and ``kept`` says why. ``wrong_today`` says why what SGLang uses today computes wrong results,
+    which then is replaced whatever the times.
     """
 
     tokens: int
@@ -98,6 +103,7 @@ class Line:
     default: Times
     new: Times
     kept: str = ""
+    wrong_today: str = ""
 
     @property
     def gain(self) -> float:
@@ -139,8 +145,9 @@ class Tuning:
 
     @property
     def worth_installing(self) -> bool:
-        """Whether the whole gains enough."""
-        return self.gain >= 1 + WORTH
+        """Whether the whole gains enough, or today's results are wrong."""
+        repaired = any(line.wrong_today and not line.kept for line in self.lines)
+        return repaired or self.gain >= 1 + WORTH
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import math
 import random
 import time
 from dataclasses import replace
@@ -51,7 +52,10 @@ class Matrix:
 
         ``up_sorted`` was timed of the best alone: elsewhere it takes the time of ``up``, as it does where it
         was timed (docs/benchmarks.md).
+        Between the batch sizes of the matrix its times are interpolated.
         """
+        if tokens not in self.tokens:
+            return self._between(gemm, tokens, config)
         found = self.times.get((gemm, tokens, config))
         if found is None and gemm == "up_sorted":
             return self.microseconds("up", tokens, config)
@@ -60,6 +64,15 @@ class Matrix:
             near = (self.times.get((gemm, tokens, replace(config, group_m=group))) for group in groups)
             found = next((value for value in near if value is not None), None)
         return found
+
+    def _between(self, gemm: str, tokens: int, config: Config) -> float | None:
+        below = max((m for m in self.tokens if m < tokens), default=self.tokens[0])
+        above = min((m for m in self.tokens if m > tokens), default=self.tokens[-1])
+        ends = [self.microseconds(gemm, m, config) for m in (below, above)]
+        if ends[0] is None or ends[1] is None or below == above:
+            return ends[0]
+        share = (math.log(tokens) - math.log(below)) / (math.log(above) - math.log(below))
+        return math.exp(math.log(ends[0]) * (1 - share) + math.log(ends[1]) * share)
 
 
 class ReplayCompiler:
@@ -103,7 +116,7 @@ class ReplayWorker:
         """Do a task."""
         time.sleep(self.pause)
         if task["do"] == "verify":
-            return [1e-4 for _ in task.get("units", task.get("pairs"))]
+            return [1e-4 for _ in task["units"]]
         if task["do"] == "pairs":
             return [self._pair(each, task["rounds"]) for each in task["pairs"]]
         return [self._samples(gemm, tokens, fields, task["rounds"]) for gemm, tokens, fields in task["units"]]

@@ -118,13 +118,13 @@ def _draw(problem: Problem, tokens: int, recent: list[Any], generator: Any, devi
     return draws[int(overlap.argmin())]
 
 
-def empty(problem: Problem, tokens: int) -> Routing:
+def empty(problem: Problem, tokens: int, *, exact: bool = False) -> Routing:
     """Return a routing without contents, on torch's meta device, for compiling without a GPU."""
     import torch
 
     ids = torch.empty(tokens, problem.topk, dtype=torch.int32, device="meta")
     weights = torch.empty(tokens, problem.topk, dtype=torch.float32, device="meta")
-    return _Empty(ids, weights, problem.experts)
+    return _Empty(ids, weights, problem.experts, exact=exact)
 
 
 class _Empty(Routing):
@@ -133,7 +133,7 @@ class _Empty(Routing):
 
         from sgdoctor.tune.align import capacity
 
-        size = capacity(self.slots, self.experts, block, padded_to=ALIGNMENT)
+        size = capacity(self.slots, self.experts, block, padded_to=1 if self.exact else ALIGNMENT)
         return (
             torch.empty(size, dtype=torch.int32, device="meta"),
             torch.empty(-(-size // block), dtype=torch.int32, device="meta"),

@@ -15,9 +15,10 @@ os.environ["TRITON_INTERPRET"] = "1"  # read when Triton decorates a kernel
 torch = pytest.importorskip("torch", reason="no torch in this environment: `make test-kernels` has one")
 pytest.importorskip("triton", reason="no Triton in this environment: `make test-kernels` has one")
 
-from sgdoctor.tune import kernel  # noqa: E402
+from sgdoctor.tune import kernel, operands  # noqa: E402
 from sgdoctor.tune.align import align, capacity  # noqa: E402
-from sgdoctor.tune.measure import Bench, HostClock, Unit  # noqa: E402
+from sgdoctor.tune.align_kernel import Aligned  # noqa: E402
+from sgdoctor.tune.measure import Bench, HostClock, Unit, Worker  # noqa: E402
 from sgdoctor.tune.pool import Pool  # noqa: E402
 from sgdoctor.tune.routing import launches, uniform  # noqa: E402
 from sgdoctor.tune.space import KINDS, Config, Problem, fits_quantization, shared_memory, takes_tma  # noqa: E402
@@ -54,7 +55,7 @@ def loaded(sglang_wheel):
 
 
 def bench(module, shape, tokens=5):
-    return Bench(module, shape, HostClock(), device="cpu", tokens=tokens)
+    return Bench(module, HostClock(), operands.make(shape, tokens, device="cpu", half=True))
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -217,3 +218,55 @@ def test_the_measuring_worker_in_the_interpreter(sglang_wheel):
     errors, samples = (o.value for o in outcomes)
     assert max(errors) < 1e-3
     assert [len(s) for s in samples] == [1, 1]
+
+
+@pytest.mark.parametrize("release", [OLDEST, NEWEST])
+def test_whole_expert_computations_in_the_interpreter(sglang_wheel, release):
+    """Align, up, activation, down and sum on the true kernel; what comes out is what torch computes."""
+    worker = Worker(
+        str(kernel.find(sglang_wheel(release) / "sglang")),
+        dataclasses.asdict(problem("bf16")),
+        5,
+        device="cpu",
+    )
+    pair = [SMALL.to_list(), dataclasses.replace(SMALL, block_n=32).to_list()]
+    begun = worker.start({"do": "pairs", "pairs": [[5, *pair]], "rounds": 2, "parts": True})
+    (samples,) = worker.finish(begun)
+    assert {name: len(values) for name, values in samples.items()} == {"whole": 2, "up": 2, "down": 2}
+    experts = worker.experts
+    (chosen,) = experts.routings("up", 5)
+    expected = torch.zeros(5, 256)
+    hidden = experts.operands.activations["up"].data[:5].float()
+    up, down = (experts.operands.weights[g][0].data.float() for g in ("up", "down"))
+    for token, ids in enumerate(chosen.ids.tolist()):
+        for place, expert in enumerate(ids):
+            gate, value = (up[expert] @ hidden[token]).chunk(2)
+            out = down[expert] @ (torch.nn.functional.silu(gate) * value)
+            expected[token] += out * chosen.weights[token, place]
+    error = (experts.summed[:5].float() - expected).norm() / expected.norm()
+    assert error < 2e-3
+
+
+def test_the_true_kernel_is_verified_on_ragged_batches(sglang_wheel):
+    shape = problem("bf16", routed=12)
+    worker = Worker(
+        str(kernel.find(sglang_wheel("0.5.13") / "sglang")), dataclasses.asdict(shape), 33, device="cpu"
+    )
+    units = [[gemm, tokens, SMALL.to_list()] for gemm in ("up", "up_sorted", "down") for tokens in (1, 7, 33)]
+    assert max(worker.start({"do": "verify", "units": units, "exact": True})) < 1e-3
+
+
+def test_the_launched_alignment_is_that_of_the_reference():
+    for tokens, absent in ((1, False), (7, False), (33, True)):
+        ids = torch.stack([torch.randperm(8)[:3] for _ in range(tokens)]).to(torch.int32)
+        if absent:
+            ids[ids > 4] = -1
+        made = Aligned(ids, 8, 16)
+        made.run()
+        sorted_ids, expert_ids, padded = align(ids, 16, 8)
+        blocks = int(padded) // 16
+        assert int(made.padded) == int(padded)
+        assert (made.expert_ids[:blocks] == expert_ids[:blocks]).all()
+        for block in range(blocks):
+            rows = slice(16 * block, 16 * block + 16)
+            assert sorted(made.sorted_ids[rows].tolist()) == sorted(sorted_ids[rows].tolist())
