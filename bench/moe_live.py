@@ -133,7 +133,8 @@ def show(name: str, tuning: Tuning, rows: list[dict[str, Any]]) -> None:
     floor = statistics.median(row["floor"] for row in rows)
     print(
         f"{name}: {tuning.seconds:.0f} s, gain {tuning.gain:.4f} over today, "
-        f"{tuning.gain_over_default:.4f} over the default; loss median {statistics.median(losses):+.2%}, worst {max(losses):+.2%}; "
+        f"{tuning.gain_over_default:.4f} over the default; "
+        f"loss median {statistics.median(losses):+.2%}, worst {max(losses):+.2%}; "
         f"noise floor median {floor:.2%}; dropped {tuning.dropped}; {tuning.about}",
         flush=True,
     )
