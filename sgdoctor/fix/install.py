@@ -38,7 +38,7 @@ def install(contents: Mapping[Path, bytes], records: Path, about: Mapping[str, A
         folders = tuple(dict.fromkeys(new for path in contents for new in manifest.missing(path.parent)))
         record = manifest.begin(records, contents, folders, about)
     except OSError as error:
-        raise UsageError(f"{_at(error, records)}; nothing was changed") from None
+        raise UsageError(f"{manifest.said(error, records)}; nothing was changed") from None
     try:
         manifest.make_folders(folders)
         _write(contents)
@@ -62,14 +62,14 @@ def _write(contents: Mapping[Path, bytes]) -> None:
 
 def _give_up(record: Record, why: OSError) -> None:
     """Put back what was written so far, then raise UsageError."""
-    said = _at(why, Path(record.manifest.files[0].path).parent)
+    said = manifest.said(why, Path(record.manifest.files[0].path).parent)
     try:
         for file in reversed(record.manifest.files):
             _put_back(record, file)
         _remove_folders(record)
     except OSError as error:
         # The record stays, so that it can be undone when there is room again.
-        text = f"{said}; putting back what was there failed, too ({_at(error, record.folder)})"
+        text = f"{said}; putting back what was there failed, too ({manifest.said(error, record.folder)})"
         raise UsageError(f"{text}: sgdoctor fix --undo, when that is mended") from None
     shutil.rmtree(record.folder, ignore_errors=True)
     raise UsageError(f"{said}; nothing was changed") from None
@@ -92,7 +92,7 @@ def undo(records: Path) -> list[str]:
         done += _remove_folders(record)
         record.mark_undone()
     except OSError as error:
-        raise UsageError(f"{_at(error, record.folder)}; nothing is lost, run it again") from None
+        raise UsageError(f"{manifest.said(error, record.folder)}; nothing is lost, run it again") from None
     return [each for each in done if each] or [f"the repair of {record.manifest.date} had changed nothing"]
 
 
@@ -145,10 +145,3 @@ def _remove_folders(record: Record) -> list[str]:
             Path(folder).rmdir()
             removed.append(f"removed {folder}")
     return removed
-
-
-def _at(error: OSError, otherwise: Path) -> str:
-    """Return where and why something failed; of a file not complete yet, its folder."""
-    path = Path(error.filename or otherwise)
-    where = path.parent if path.name.startswith(manifest.STAGED) else path
-    return f"{where}: {error.strerror or error}"

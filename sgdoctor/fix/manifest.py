@@ -92,6 +92,7 @@ def begin(
     """
     make_folders(missing(records))
     folder = _new_folder(records)
+    sync(records)
     try:
         files = [_saved(folder, number, *each) for number, each in enumerate(contents.items(), 1)]
         manifest = Manifest(
@@ -206,6 +207,13 @@ def read(path: Path) -> bytes | None:
 def sha256(content: bytes) -> str:
     """Return the hash of ``content`` in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def said(error: OSError, otherwise: Path) -> str:
+    """Return where and why something failed; of a file that is not complete yet, its folder."""
+    path = Path(error.filename or otherwise)
+    where = path.parent if path.name.startswith(STAGED) else path
+    return f"{where}: {error.strerror or error}"
 
 
 def missing(folder: Path) -> tuple[Path, ...]:

@@ -186,8 +186,7 @@ def _copy(bundled: Path, root: Path, release: str) -> None:
                 if file.is_file() and not copy.exists():
                     manifest.write(copy, file.read_bytes())
     except OSError as error:
-        where = error.filename or root
-        raise UsageError(f"{where}: {error.strerror or error}; the overlay is not complete") from None
+        raise UsageError(f"{manifest.said(error, root)}; the overlay is not complete") from None
 
 
 def about(tuning: Tuning, target: Target) -> dict[str, Any]:
@@ -247,7 +246,7 @@ def next_start(job: Job, table: Table, target: Target) -> NextStart:
             str(path): manifest.read(path) == new for path, new in contents(job, table, target).items()
         }
     except OSError as error:
-        raise UsageError(f"{error.filename or target.root}: {error.strerror or error}") from None
+        raise UsageError(manifest.said(error, target.root)) from None
     problems = [*check.of("error"), *check.of("warning")]
     if check.block_m_mismatch:
         problems.append(f"{job.down_file} has another BLOCK_SIZE_M than the up file in use")
@@ -279,9 +278,9 @@ def left_to_do(job: Job, target: Target) -> tuple[str, ...]:
     return (restart,)
 
 
-def undo(records: Path | None = None) -> list[str]:
-    """Undo the newest repair of this host, or of an ``--output`` or ``--overlay`` folder; see `install.undo`.
+def undo(directory: Path | None = None) -> list[str]:
+    """Undo the newest repair of this host, or of an ``--output`` or ``--overlay`` DIR; see `install.undo`.
 
     Bundled files that an overlay got stay: a server may be reading them.
     """
-    return install.undo(manifest.state_folder() if records is None else records.absolute() / _RECORDS)
+    return install.undo(manifest.state_folder() if directory is None else directory.absolute() / _RECORDS)

@@ -111,6 +111,7 @@ def _figure(tuning: Tuning, *, ink: str) -> Figure:
         panels = figure.subplot_mosaic([["whole", "whole"], ["up", "down"]], height_ratios=[1.5, 1])
         for panel, axes in zip(_PANELS, panels.values(), strict=True):
             _draw(axes, tuning, panel)
+        _same_height(panels["up"], panels["down"])
         job = tuning.job
         shape = f"E={job.problem.experts} N={job.problem.width} {job.problem.kind} on {job.device}"
         panels["whole"].set_title(shape, loc="right", fontsize="medium")
@@ -165,3 +166,10 @@ def _scale(axes: Axes, tokens: list[int], values: list[float]) -> None:
     spare = max(high - low, 0.05) * 0.08
     axes.set_ylim(low - spare, high + spare)
     axes.grid(visible=True, axis="y", color=_TODAY, alpha=0.25, linewidth=0.6)
+
+
+def _same_height(*panels: Axes) -> None:
+    """Give panels side by side the same range of values."""
+    ranges = [axes.get_ylim() for axes in panels]
+    for axes in panels:
+        axes.set_ylim(min(low for low, _ in ranges), max(high for _, high in ranges))
