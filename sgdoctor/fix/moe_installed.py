@@ -20,6 +20,7 @@ from sgdoctor.upstream import catalogue, known_gpus
 class Installed:
     """``root`` is the folder whose triton_* folders are searched; ``python`` is null where none can run."""
 
+    package: Path
     kernel: Path
     root: Path
     python: str | None
@@ -61,7 +62,7 @@ def find(each: Gathered, release: Version) -> Installed:
             f"the environment of {package} has no torch: the tuner needs that of the server; name it with "
             "--python PATH"
         )
-    return Installed(file, _root(facts, package), _interpreter(each, package))
+    return Installed(package, file, _root(facts, package), _interpreter(each, package))
 
 
 def _elsewhere(each: Gathered, release: Version) -> Path:

@@ -11,7 +11,6 @@ from packaging.version import InvalidVersion, Version
 from sgdoctor.errors import DoctorError, Undecided
 from sgdoctor.facts import Facts, Unknown
 from sgdoctor.fix import moe_installed, moe_problem, moe_today
-from sgdoctor.fix.moe_installed import Installed
 from sgdoctor.gather import Gathered
 from sgdoctor.tune.model import Job
 from sgdoctor.tune.space import BATCH_SIZES
@@ -21,13 +20,15 @@ OLDEST, NEWEST = "0.5.9", "0.5.23"
 # Batch sizes beyond the tuner's own that a server reaches when it prefills in chunks of this size.
 LONG_CHUNKS = (8192, 16384)
 
+_GPU = "run it on the machine with the GPU, or name it: --assume 'gpu.name=NVIDIA H200'"
+
 # What settles a fact that is missing, for the last part of a refusal.
 _SETTLES = {
     "sglang.version": "--python PATH names the installation",
     "triton.version": "--python PATH names the installation",
-    "gpu.name": "run it on the machine with the GPU",
-    "gpu.vendor": "run it on the machine with the GPU",
-    "gpu.compute_capability": "run it on the machine with the GPU",
+    "gpu.name": _GPU,
+    "gpu.vendor": _GPU,
+    "gpu.compute_capability": _GPU,
     "model": "--model DIR names the model's folder or its config.json",
     "arg": "give the launch command behind --, or --launch FILE",
     "asked": "give the launch command behind --, or --launch FILE",
@@ -45,14 +46,20 @@ class Planned:
     """One job and what belongs to it.
 
     ``deployments`` are those that miss its files, ``why`` the finding in a sentence. ``root`` is the folder
-    whose triton_* folders the servers read, ``python`` the interpreter that has torch and Triton.
+    whose triton_* folders the servers read, ``package`` their sglang folder, ``python`` the interpreter that
+    has torch and Triton. ``model`` is the folder or config.json that was read, spread over ``tp`` GPUs of
+    which ``ep`` have experts of their own.
     """
 
     deployments: tuple[str, ...]
     why: str
     job: Job
     root: Path
+    package: Path
     python: str | None
+    model: Path | None = None
+    tp: int = 1
+    ep: int = 1
 
 
 @dataclass(frozen=True)
@@ -124,11 +131,23 @@ def of_deployment(each: Gathered, *, again: bool = False) -> Planned:
         up_tma=version >= moe_today.UP_TMA,
         batch_sizes=tokens,
     )
-    return Planned((each.name,), why, job, *_where(here))
+    return Planned(
+        deployments=(each.name,),
+        why=why,
+        job=job,
+        root=here.root,
+        package=here.package,
+        python=here.python,
+        model=_model(each),
+        tp=int(facts.value("arg.tp_size") or facts.value("asked.tp_size") or 1),
+        ep=int(facts.value("arg.ep_size") or facts.value("asked.ep_size") or 1),
+    )
 
 
-def _where(here: Installed) -> tuple[Path, str | None]:
-    return here.root, here.python
+def _model(each: Gathered) -> Path | None:
+    """Return the folder or config.json that the model's facts were read from."""
+    read = (look.place for look in each.looked if look.source == "model" and look.state != "nothing")
+    return next((Path(place) for place in read), None)
 
 
 def _serves_with_triton(facts: Facts) -> None:

@@ -15,37 +15,10 @@ from sgdoctor.sources import Sources
 from sgdoctor.tune.model import Pair
 from sgdoctor.tune.space import BATCH_SIZES, Config, Problem
 from tests.fix.installed import Installation, install
+from tests.fix.models import DENSE, QWEN3, QWEN35
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 SERVER = ("python3", "-m", "sglang.launch_server", "--model-path", "/models/m")
-
-QWEN3 = {
-    "architectures": ["Qwen3MoeForCausalLM"],
-    "model_type": "qwen3_moe",
-    "torch_dtype": "bfloat16",
-    "hidden_size": 2048,
-    "num_hidden_layers": 48,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 4,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "moe_intermediate_size": 768,
-    "max_position_embeddings": 32768,
-    "vocab_size": 151936,
-}
-# One GPU's share of Qwen3.5-122B at TP 4: nobody has tuned it.
-QWEN35 = QWEN3 | {"num_experts": 256, "moe_intermediate_size": 1024, "hidden_size": 3072}
-DENSE = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "torch_dtype": "bfloat16",
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 8192,
-    "vocab_size": 128256,
-}
 
 
 @pytest.fixture
