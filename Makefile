@@ -1,6 +1,6 @@
 # make check   sets everything up and prints a report: this machine's when SGLang is here, else the sample's
 # make test    sets everything up and runs all checks that CI runs
-# make test-kernels   runs the tests that need torch and Triton, in an environment of their own (1.6 GB)
+# make test-kernels   runs the tests that need torch, Triton or Ray, in an environment of their own (2 GB)
 # make knowledge VERSION=0.5.24    adds a release of SGLang to sgdoctor/data/ and says what changed
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3.10 || echo python3)
 VENV := .venv
@@ -68,7 +68,7 @@ $(KERNELS)/.installed:
 	$(PYTHON) -m venv $(KERNELS)
 	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps triton==3.6.0
-	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check "numpy<2.4" hypothesis pytest packaging
+	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check "numpy<2.4" hypothesis pytest packaging "ray>=2.40"
 	@touch $@
 
 clean:

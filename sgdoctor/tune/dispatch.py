@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,10 +90,15 @@ class Dispatcher(Generic[AnyWorker]):
         """What the first worker says of itself; null before it was ready."""
         return self._abouts.get(0)
 
-    def wait_ready(self) -> None:
-        """Wait until every worker is ready; raises WorkersFailed when one cannot be started."""
-        while not all(worker.ready for worker in self._workers):
-            self._poll(1.0)
+    def wait_ready(self, wait: float = math.inf) -> bool:
+        """Return whether every worker is ready, after waiting at most ``wait`` seconds for them.
+
+        Raises WorkersFailed when one cannot be started.
+        """
+        until = time.monotonic() + wait
+        while not (ready := all(worker.ready for worker in self._workers)) and time.monotonic() < until:
+            self._poll(min(until - time.monotonic(), 1.0))
+        return ready
 
     def submit(self, task: Any) -> None:
         """Queue a task (what JSON can hold)."""
