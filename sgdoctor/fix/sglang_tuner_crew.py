@@ -200,12 +200,12 @@ def _result(folder: Path) -> Path | None:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """End a run with all that it started: Ray's processes are in sessions of their own."""
-    import psutil
-
     if process.poll() is not None:
         if process.stdout:
             process.stdout.close()
         return
+    import psutil
+
     family: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
         family = psutil.Process(process.pid).children(recursive=True)
