@@ -8,10 +8,13 @@ answer to any task it was at: which of them broke it, it cannot know.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
 import socket
+import subprocess
+import time
 from typing import Any
 
 BROKEN = 70
@@ -93,11 +96,19 @@ def _echo(task: dict[str, Any]) -> Any:
     if "raise" in task:
         raise ValueError(task["raise"])
     if "sleep" in task:
-        import time
-
         time.sleep(task["sleep"])
     if "signal" in task:
         os.kill(os.getpid(), task["signal"])
+    if "break" in task:
+        from sgdoctor.tune.measure import DeviceBroken
+
+        raise DeviceBroken(task["break"])
+    if "import" in task:
+        importlib.import_module(task["import"])
+    if "run" in task:
+        subprocess.run(task["run"], check=True)
+    if "environment" in task:
+        return [os.environ.get(name) for name in task["environment"]]
     return task.get("say")
 
 
