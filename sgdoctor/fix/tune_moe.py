@@ -16,6 +16,7 @@ from sgdoctor.fix.gpus import Gpu
 from sgdoctor.fix.manifest import Record
 from sgdoctor.fix.moe_files import NextStart, Target
 from sgdoctor.fix.moe_plan import Plan, Planned
+from sgdoctor.fix.sglang_tuner import Checkout
 from sgdoctor.sources import Sources
 from sgdoctor.tune.model import Effort, Listener, Pair, Tuning
 from sgdoctor.tune.workers import Workers
@@ -105,6 +106,8 @@ def _task(planned: Planned, wish: Wish, *, dry: bool) -> Task:
     try:
         _can_write(target)
         _has_torch(planned)
+        if wish.tuner == "sglang":
+            _checkout(planned, wish)
         chosen = () if wish.ray else tuple(_gpus(planned, wish, needed))
     except (UsageError, Undecided) as error:
         if not dry:
@@ -220,17 +223,23 @@ def _workers(task: Task, wish: Wish) -> Workers:
     return Workers(workers.compilers(job, python=python, cache=cache), measure)
 
 
+def _checkout(planned: Planned, wish: Wish) -> Checkout:
+    from sgdoctor.fix import sglang_tuner
+
+    return sglang_tuner.find(wish.sglang_source, planned.package)
+
+
 def _sglang(task: Task, wish: Wish, listen: Listener | None) -> tuple[dict[int, Pair], tuple[str, ...]]:
     """Run SGLang's own tuner; return its table and what was caught in it."""
     from sgdoctor.fix import sglang_tuner, sglang_tuner_files
 
     planned = task.planned
-    checkout = sglang_tuner.find(wish.sglang_source, planned.package)
+    checkout = _checkout(planned, wish)
     written = sglang_tuner.run(
         checkout,
         planned.job,
         sglang_tuner.Model(planned.model, planned.tp, planned.ep),
-        gpus=[gpu.uuid for gpu in task.gpus],
+        gpus=[str(gpu.index) for gpu in task.gpus],
         python=str(planned.python),
         output=task.cache,
         listen=listen or (lambda _: None),

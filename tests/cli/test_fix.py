@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from sgdoctor.cli import tuning
+from sgdoctor.tune.model import Progress
 from tests.cli.conftest import ROOT
 from tests.fix.conftest import nvml  # noqa: F401 (a fixture)
 from tests.fix.installed import install
@@ -144,6 +148,64 @@ def test_the_report_is_json_and_a_page(host):
     undone = host.run("--undo", "--output", "out")
     assert undone.returncode == 0
     assert not (host.folder / "out/triton_3_6_0").exists()
+
+
+def test_sglangs_own_tuner_is_judged_as_ours(host):
+    """A checkout whose tuner answers at once; its files are for the up product alone."""
+    checkout = Path(ROOT) / "tests" / "fix" / "stand_in_checkout"
+    done = host.tune("--tuner", "sglang", "--sglang-source", checkout)
+    assert done.returncode == 0, done.stderr
+    assert "by SGLang's own tuner" in done.stdout
+    assert "no _down file: the down product gets the up product's configurations" in done.stdout
+    assert list(json.loads((host.configs / UP).read_text())) == list(
+        json.loads((host.configs / DOWN).read_text())
+    )
+    assert "is no source checkout of SGLang" in refused(
+        host.tune("--tuner", "sglang", "--sglang-source", host.folder, "--retune"), 2
+    )
+
+
+def test_a_terminal_sees_a_display_in_place(host):
+    ours, theirs = pty.openpty()
+    model = ("--model", "m", "--tp", "4", "--python", host.installed.python)
+    child = subprocess.Popen(
+        host.command("--tune-moe", *model, "--effort", "quick"),
+        cwd=host.folder,
+        env=host.environment | {"TERM": "xterm"},
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        said += part
+        if not part:
+            break
+    os.close(ours)
+    assert child.wait(timeout=60) == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode())
+    assert "best so far over the built-in default, by tokens" in text
+    assert re.search(r"4096 +\d\.\d\dx", text)
+
+
+def test_where_a_tuner_is_in_a_line():
+    progress = Progress("timing", 3, 18, {1: 1.02, 64: 1.31}, 100.0)
+    assert tuning.line(progress) == (
+        "timing: 3 of 18; 2 batch sizes, best 1.31x over the default at 64 tokens; about 1:40 left"
+    )
+    assert tuning.line(Progress("compiling", 0, 944)) == "compiling: 0 of 944"
+
+
+def test_lines_come_when_something_else_is_done(capsys):
+    with tuning.Tuning(interactive=False) as display:
+        for done in range(100):
+            display.show(Progress("compiling", done, 100))
+        display.show(Progress("timing", 1, 18))
+    assert capsys.readouterr().err.splitlines() == ["compiling: 0 of 100", "timing: 1 of 18"]
 
 
 def test_an_overlay_holds_the_bundled_files_too(host):
