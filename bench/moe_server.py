@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,38 +159,48 @@ def examine(run: Run, folder: Path) -> list[str]:
     return [finding["code"] for finding in deployment["findings"]]
 
 
-def measure(run: Run, name: str, model: str, what: str, *, load: bool) -> dict[str, Any]:
+def loads(run: Run, *, load: bool) -> tuple[Sequence[throughput.Load], int]:
+    """Return the loads to measure with and how often: all of them, or a little to have been busy."""
+    if run.rehearse:
+        return [part.part(100) for part in throughput.LOADS[:2]], 2
+    return (throughput.LOADS, throughput.REPEATS) if load else (throughput.LOADS[:2], 1)
+
+
+def measure(run: Run, name: str, model: str, *, load: bool) -> dict[str, Any]:
     """Start a server, examine it, measure it, keep log and answers; return what was seen."""
     folder = run.fresh(name)
     command = launch(run, model)
-    env = run.environment(run.site)
-    with served.running(process_of(run, command), folder, env, min(270, run.left - 20)) as seconds:
+    (folder / "command.txt").write_text(" ".join(command) + "\n")
+    chosen, repeats = loads(run, load=load)
+    patience = min(270, run.left - 20)
+    with served.running(process_of(run, command), folder, run.environment(run.site), patience) as seconds:
         run.say(f"{name}: ready after {seconds} s")
-        outcome: dict[str, Any] = {"ready": True, "seconds": seconds, "rc": None}
-        outcome |= served.keep_answers(run.url, folder, loaded=False)
+        statuses = served.keep_answers(run.url, folder, loaded=False)
         codes = examine(run, folder)
         run.say(f"{name}: sgdoctor check finds {', '.join(codes) or 'nothing'}")
-        loads = throughput.LOADS if load else throughput.LOADS[:2]
-        if run.rehearse:
-            loads = tuple(part.part(100) for part in throughput.LOADS[:2])
         budget = min(100, run.left - 30)
-        results = throughput.sweep(run.url, loads, repeats=2 if load else 1, seconds=budget, say=run.say)
+        results = throughput.sweep(run.url, chosen, repeats=repeats, seconds=budget, say=run.say)
         (folder / "throughput.json").write_text(json.dumps([r.to_json() for r in results], indent=1) + "\n")
-        outcome["gen"] = sum(result.load.requests - len(result.failures) for result in results)
         served.keep_answers(run.url, folder, loaded=True)
+    answered = sum(result.load.requests - len(result.failures) for result in results)
     log = (folder / "server.log").read_text(errors="replace")
-    shown = " ".join(command)
-    if name != "before":
-        expect = EXPECT.format(what=what, model=model)
-        served.capture(folder, run.work / "captures" / f"{model}-healthy", shown, outcome, expect)
-    (folder / "command.txt").write_text(shown + "\n")
-    used = re.findall(r"Using MoE kernel config from (\S.*?\.json)", log)
-    return {"seconds_to_ready": seconds, "codes": codes, "config_files": used, "outcome": outcome}
+    return {
+        "codes": codes,
+        "config_files": re.findall(r"Using MoE kernel config from (\S.*?\.json)", log),
+        "loads_left_out": repeats * len(chosen) - len(results),
+        "outcome": {"ready": True, "seconds": seconds, "rc": None, **statuses, "gen": answered},
+    }
+
+
+def capture(run: Run, name: str, model: str, what: str, outcome: dict[str, Any]) -> None:
+    """Make a capture of a phase, for tests/captures."""
+    target = run.work / "captures" / f"{model}-healthy"
+    served.capture(run.work / name, target, outcome, EXPECT.format(what=what, model=model))
 
 
 def before(run: Run) -> dict[str, Any]:
     """Measure the server as it is."""
-    seen = measure(run, "before", MOE, "", load=True)
+    seen = measure(run, "before", MOE, load=True)
     if "CFG101" not in seen["codes"]:
         run.say("before: CFG101 was not found: there is no gap here, or it was not seen")
     return seen
@@ -221,9 +231,8 @@ def fix(run: Run) -> dict[str, Any] | None:
 
 def after(run: Run) -> dict[str, Any]:
     """Measure the server with what was installed."""
-    seen = measure(
-        run, "after", MOE, "The server with the files that `sgdoctor fix --tune-moe` made", load=True
-    )
+    seen = measure(run, "after", MOE, load=True)
+    capture(run, "after", MOE, "With the files that `sgdoctor fix --tune-moe` made", seen["outcome"])
     run.say(
         f"after: {len(seen['config_files'])} config files used: {', '.join(seen['config_files']) or 'none'}"
     )
@@ -241,14 +250,16 @@ def after(run: Run) -> dict[str, Any]:
 
 def dense(run: Run) -> dict[str, Any]:
     """Keep what a healthy dense server says."""
-    return measure(run, "dense", DENSE, "A dense model, nothing wrong", load=False)
+    seen = measure(run, "dense", DENSE, load=False)
+    capture(run, "dense", DENSE, "A dense model", seen["outcome"])
+    return seen
 
 
 # What each needs at least, in seconds: less is not worth beginning.
 PHASES: dict[str, tuple[Callable[[Run], dict[str, Any] | None], float]] = {
-    "before": (before, 250),
+    "before": (before, 270),
     "fix": (fix, 100),
-    "after": (after, 170),
+    "after": (after, 190),
     "dense": (dense, 110),
 }
 
@@ -279,7 +290,8 @@ def go(run: Run, wanted: list[str]) -> int:
             return 3
         finally:
             served.pack(run.work, run.out / "moe-server.tar.xz", run.site)
-        if seen is None:
+        if seen is None or seen.get("loads_left_out"):
+            run.say(f"{name}: not finished; the same command goes on with it")
             return 3
         summary[name] = seen
         summary_file.write_text(json.dumps(summary, indent=1) + "\n")
@@ -314,6 +326,8 @@ def main() -> None:
         until=time.monotonic() + arguments.seconds,
         rehearse=arguments.rehearse,
     )
+    # So that a server is stopped when this is.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(124))
     sys.exit(go(run, arguments.only or list(PHASES)))
 
 

@@ -98,10 +98,12 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
+    if shutil.which("nvidia-smi") is None:
+        return
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     until = time.monotonic() + 15
-    while shutil.which("nvidia-smi") and time.monotonic() < until:
-        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-        used = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20).stdout
+    while time.monotonic() < until:
+        used = subprocess.run(query, capture_output=True, text=True, check=False).stdout
         if all(int(line) < 2000 for line in used.split() if line.isdigit()):
             return
         time.sleep(0.5)
@@ -123,14 +125,13 @@ def keep_answers(url: str, folder: Path, *, loaded: bool) -> dict[str, int | Non
     return statuses
 
 
-def capture(folder: Path, target: Path, command: str, outcome: dict[str, object], expect: str) -> None:
+def capture(folder: Path, target: Path, outcome: dict[str, object], expect: str) -> None:
     """Make a capture as in tests/captures of what a server said."""
     target.mkdir(parents=True, exist_ok=True)
     names = "server_info server_info_loaded model_info v1_models get_load".split()
-    for name in ["server.log", "metrics.txt", *(f"{name}.json" for name in names)]:
+    for name in ["command.txt", "server.log", "metrics.txt", *(f"{name}.json" for name in names)]:
         if (folder / name).is_file():
             shutil.copy(folder / name, target / name)
-    (target / "command.txt").write_text(command + "\n")
     (target / "outcome.json").write_text(json.dumps(outcome) + "\n")
     (target / "expect.yaml").write_text(expect)
 

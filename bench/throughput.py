@@ -25,7 +25,7 @@ import urllib3
 
 VOCABULARY = range(3, 1000)
 REPEATS = 2
-REQUEST_SECONDS = 60
+REQUEST_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Result:
 
 
 LOADS = (
-    *(Load("decode", c, n, 128, 256) for c, n in ((1, 4), (16, 48), (64, 192), (256, 768))),
+    *(Load("decode", c, n, 128, 256) for c, n in ((1, 4), (16, 48), (64, 128), (256, 512))),
     *(Load("prefill", c, n, 2048, 1) for c, n in ((1, 24), (16, 96), (64, 192), (256, 256))),
 )
 
