@@ -173,7 +173,7 @@ def _serves_with_triton(facts: Facts) -> None:
 
 
 def _missing(facts: Facts, *, again: bool) -> str:
-    """Return the finding in a sentence; raises NothingMissing when both files are there."""
+    """Return the finding in a sentence; raises NothingMissing when both files are there and right."""
     up_file = _need(facts, "moe.up.expected_file")
     up = _need(facts, "moe.up.source")
     error = facts.value("moe.lookup_error")
@@ -188,6 +188,9 @@ def _missing(facts: Facts, *, again: bool) -> str:
         other = facts.value("moe.up.triton")
         return f"{up_file} is there for Triton {other} alone; this server has Triton {triton}"
     down = facts.value("moe.down.source")
+    wrong = _wrong(facts)
+    if wrong is not None:
+        return wrong
     if down == "exact" and not again:
         raise NothingMissing(
             f"nothing is missing: {up_file} and its _down file are there for Triton {triton}; --retune tunes "
@@ -196,6 +199,14 @@ def _missing(facts: Facts, *, again: bool) -> str:
     if down == "exact":
         return f"{up_file} and its _down file are there for Triton {triton}; tuned anew as --retune asks"
     return f"{up_file} is there for Triton {triton}, its _down file is not"
+
+
+def _wrong(facts: Facts) -> str | None:
+    """Return what is wrong with the files in use, which new ones mend."""
+    if facts.value("moe.block_m_mismatch"):
+        return f"{facts.value('moe.up.expected_file')} and its _down file differ in BLOCK_SIZE_M"
+    problems = facts.value("moe.config_problems") or []
+    return str(problems[0]) if problems else None
 
 
 def _release(facts: Facts) -> Version:

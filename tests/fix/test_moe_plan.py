@@ -211,6 +211,30 @@ def test_a_down_file_alone_may_be_missing(installed, model):
     assert "its _down file is not" in one.why
 
 
+def test_files_that_do_not_fit_one_another_are_tuned_anew(installed, model):
+    here = installed()
+    sources = launched(here, model(QWEN35), "--tp", "4")
+    (one,) = planned(sources).planned
+    here.folder("3.6.0").mkdir(exist_ok=True)
+    for name, block_m in ((one.job.up_file, 16), (one.job.down_file, 32)):
+        entry = one.job.default[1].up.to_sglang() | {"BLOCK_SIZE_M": block_m}
+        (here.folder("3.6.0") / name).write_text(json.dumps({"1": entry}))
+    (one,) = planned(sources).planned
+    assert one.why == f"{one.job.up_file} and its _down file differ in BLOCK_SIZE_M"
+    assert one.job.source == "exact"
+
+
+def test_a_file_whose_results_are_wrong_is_tuned_anew(installed, model):
+    """A file that SGLang ships: its BLOCK_SIZE_K of 256 reads scales of other blocks of 128."""
+    quantized = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+    config = model(QWEN35 | {"num_experts": 512}, quantization_config=quantized)
+    sources = launched(installed(triton="3.5.1"), config, "--tp", "4", gpu="H100:4")
+    (one,) = planned(sources).planned
+    assert one.job.source == "exact"
+    assert one.why.startswith("E=512,N=256,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8,block_shape=")
+    assert "BLOCK_SIZE_K" in one.why
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
