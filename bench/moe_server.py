@@ -115,7 +115,7 @@ class Run:
         command = [sys.executable, "-m", "sgdoctor", *arguments]
         if self.rehearse and arguments[0] == "fix":
             command = [sys.executable, str(STAND_IN), "tune", "--configs", str(self.site / STAND_IN_CONFIGS)]
-        env = self.environment(REPOSITORY, self.site)
+        env = self.environment(REPOSITORY, self.site) | {"XDG_CACHE_HOME": str(self.work / served.CACHE)}
         with (folder / output).open("wb") as file, (folder / f"{output}.err").open("wb") as errors:
             process = subprocess.Popen(
                 command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=errors
@@ -211,11 +211,15 @@ def fix(run: Run) -> dict[str, Any] | None:
     folder = run.work / "fix"
     folder.mkdir(exist_ok=True)
     log = str(run.work / "before/server.log")
-    arguments = ["fix", "--tune-moe", "--log", log, "--report", "report.html", "--", *launch(run, MOE)]
+    # SGLang is on PYTHONPATH, so no interpreter has it among its own packages: which one is meant is said.
+    sources = ["--log", log, "--python", sys.executable]
+    arguments = ["fix", "--tune-moe", *sources, "--report", "report.html", "--", *launch(run, MOE)]
     number = len(list(folder.glob("fix-*.txt"))) + 1
     began = time.monotonic()
     code = run.doctor(folder, f"fix-{number}.txt", *arguments, seconds=run.left - 25)
     seconds = round(time.monotonic() - began, 1)
+    for path in (run.work / served.CACHE).rglob("journal.jsonl"):
+        shutil.copy(path, folder / path.name)
     for line in (folder / f"fix-{number}.txt").read_text(errors="replace").splitlines()[-40:]:
         run.say(f"fix: {line}")
     for line in (folder / f"fix-{number}.txt.err").read_text(errors="replace").splitlines()[-20:]:

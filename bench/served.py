@@ -24,6 +24,7 @@ CAPTURED_MODELS = Path(__file__).parents[1] / "tests/captures/models"
 READY = "The server is fired up and ready to roll!"
 # /health makes an idle server generate: last.
 ENDPOINTS = ("server_info", "model_info", "v1/models", "get_load", "metrics", "health")
+CACHE = "cache"  # a folder of the experiment's that is not packed: compiled kernels
 PACKAGES = "/usr/local/lib/python3.12/dist-packages"
 _UUID = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
@@ -155,11 +156,11 @@ def renamed(text: str, models: Path, site: Path) -> str:
 
 
 def pack(work: Path, target: Path, site: Path) -> None:
-    """Pack everything in ``work`` into ``target`` (.tar.xz), under other names; replaces it in one step."""
+    """Pack ``work``, but not the cache, into ``target`` (.tar.xz) under other names; replaces it at once."""
     parts = target.with_name(target.name + ".part")
     with tarfile.open(parts, "w:xz") as archive:
         for path in sorted(work.rglob("*")):
-            if not path.is_file() or path.is_symlink():
+            if not path.is_file() or path.is_symlink() or (work / CACHE) in path.parents:
                 continue
             text = path.read_bytes().decode(errors="surrogateescape")
             content = renamed(text, work / "models", site).encode(errors="surrogateescape")
