@@ -248,8 +248,8 @@ def _say(render: Any, *, aside: bool) -> None:
 
 
 def _json(content: dict[str, Any]) -> None:
-    import json
+    import msgspec
 
     from sgdoctor.cli.output import emit
 
-    emit(json.dumps(content, indent=1) + "\n")
+    emit(msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n")  # a NaN is null

@@ -215,7 +215,7 @@ def _release(facts: Facts) -> Version:
         version = Version(text)
     except InvalidVersion:
         raise Undecided(f"SGLang {text} is no version: which kernel it has is not known") from None
-    if not Version(OLDEST) <= version < Version(f"{NEWEST}.post99"):
+    if not Version(OLDEST) <= Version(version.base_version) <= Version(NEWEST):
         raise Undecided(f"SGLang {text} is installed: the tuner knows the kernels of {OLDEST} to {NEWEST}")
     return version
 
@@ -243,17 +243,17 @@ def _need(facts: Facts, name: str, said: str = "") -> str:
     if not isinstance(fact, Unknown) and fact.value is not None:
         return fact.value  # type: ignore[no-any-return]
     reason = fact.reason if isinstance(fact, Unknown) else "not installed"
-    missing = list(dict.fromkeys(roots(facts, name)))
+    missing = list(dict.fromkeys(_roots(facts, name)))
     ways = dict.fromkeys(
         _SETTLES.get(each, _SETTLES.get(each.partition(".")[0], "name more sources")) for each in missing
     )
     raise Undecided(f"{said or f'{name} is not known'}: {reason}; {'; '.join(ways)}")
 
 
-def roots(facts: Facts, name: str) -> list[str]:
+def _roots(facts: Facts, name: str) -> list[str]:
     """Return the facts whose want leaves ``name`` unknown, itself where nothing else is named."""
     fact = facts.get(name)
     if not isinstance(fact, Unknown):
         return []
-    found = [root for missing in fact.missing if missing != name for root in roots(facts, missing)]
+    found = [root for missing in fact.missing if missing != name for root in _roots(facts, missing)]
     return found or [name]

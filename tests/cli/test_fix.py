@@ -229,6 +229,9 @@ def test_an_interrupted_run_goes_on_where_it_was(host):
         text=True,
     )
     journal = wait_for_journal(host, child)
+    at_once = host.tune()
+    assert at_once.returncode == 2
+    assert f"another tuner writes to {journal}" in at_once.stderr
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
     assert child.returncode == 3

@@ -160,6 +160,7 @@ def test_a_log_names_the_shape_and_the_model_the_rest(installed):
     (one,) = planned(Sources(logs=(str(log),), model=config, python=here.python)).planned
     assert one.job.up_file == "E=256,N=256,device_name=NVIDIA_H200.json"
     assert (one.job.problem.hidden, one.job.problem.topk, one.job.triton) == (3072, 8, "3.6.0")
+    assert one.root == here.root  # not that of the log, which is another machine's
 
 
 def test_a_log_alone_says_what_it_lacks(installed):
@@ -274,6 +275,14 @@ def test_a_release_without_a_kernel_that_is_known_is_refused(installed, model):
         said = str(refused(sources))
         assert f"SGLang {version} is installed: the tuner knows the kernels of 0.5.9 to 0.5.23" in said
         (here.package / "_version.py").write_text(text.replace(version, "0.5.12"))
+
+
+def test_a_post_release_is_the_release(installed, model):
+    here = installed()
+    text = (here.package / "_version.py").read_text().replace("0.5.12", "0.5.12.post1")
+    (here.package / "_version.py").write_text(text)
+    (one,) = planned(launched(here, model(QWEN35), "--tp", "4")).planned
+    assert one.job.release == "0.5.12.post1"
 
 
 def test_an_installation_without_the_kernel_is_refused(installed, model):
