@@ -1,6 +1,7 @@
 """`moe_align_block_size` as Triton kernels, for timing whole expert computations: nothing waits for the host.
 
-SGLang's own lies in sgl_kernel, which this tuner does without; both sides of a comparison run this one.
+SGLang's own lies in sgl_kernel, which this tuner does without; both sides of a comparison run this one. The
+kernels' parameters have no types: Triton compiles the text and takes an annotation for a value.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ from sgdoctor.tune.align import capacity
 _CHUNK = 1024
 
 
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _reset(sorted_ids: Any, counts: Any, size: Any, experts: Any, sentinel: Any, CHUNK: tl.constexpr) -> None:  # noqa: N803
+@triton.jit
+def _reset(sorted_ids, counts, size, experts, sentinel, CHUNK: tl.constexpr):
     at = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     tl.store(sorted_ids + at, sentinel, mask=at < size)
     tl.store(counts + at, 0, mask=at < experts + 1)
 
 
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _count(ids: Any, counts: Any, slots: Any, CHUNK: tl.constexpr) -> None:  # noqa: N803
+@triton.jit
+def _count(ids, counts, slots, CHUNK: tl.constexpr):
     at = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     inside = at < slots
     expert = tl.load(ids + at, mask=inside, other=0) + 1
     tl.atomic_add(counts + expert, 1, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+@triton.jit
 def _offsets(
-    counts: Any,
-    cursor: Any,
-    ends: Any,
-    padded: Any,
-    experts: Any,
-    block: Any,
-    ALL: tl.constexpr,  # noqa: N803
-) -> None:
+    counts,
+    cursor,
+    ends,
+    padded,
+    experts,
+    block,
+    ALL: tl.constexpr,
+):
     at = tl.arange(0, ALL)
     inside = at < experts + 1
     count = tl.load(counts + at, mask=inside, other=0)
@@ -52,8 +53,8 @@ def _offsets(
     tl.store(padded, tl.sum(whole, 0))
 
 
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _scatter(ids: Any, cursor: Any, sorted_ids: Any, slots: Any, CHUNK: tl.constexpr) -> None:  # noqa: N803
+@triton.jit
+def _scatter(ids, cursor, sorted_ids, slots, CHUNK: tl.constexpr):
     at = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     inside = at < slots
     expert = tl.load(ids + at, mask=inside, other=0) + 1
@@ -61,16 +62,16 @@ def _scatter(ids: Any, cursor: Any, sorted_ids: Any, slots: Any, CHUNK: tl.const
     tl.store(sorted_ids + place, at, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+@triton.jit
 def _experts(
-    ends: Any,
-    expert_ids: Any,
-    blocks: Any,
-    experts: Any,
-    block: Any,
-    ALL: tl.constexpr,  # noqa: N803
-    CHUNK: tl.constexpr,  # noqa: N803
-) -> None:
+    ends,
+    expert_ids,
+    blocks,
+    experts,
+    block,
+    ALL: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
     each = tl.arange(0, ALL)
     end = tl.load(ends + each, mask=each < experts + 1, other=2147483647)
     at = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
