@@ -92,12 +92,13 @@ class SourcesCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of sources and the others in a section each."""
-        sources = {names[0] for names, _ in _SOURCES}
+        sources = {(names[0], settings["help"]) for names, settings in _SOURCES}
         sections: dict[str, list[tuple[str, str]]] = {"Sources": [], "Options": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                sections["Sources" if parameter.opts[0] in sources else "Options"].append(record)
+                is_source = (parameter.opts[0], getattr(parameter, "help", None)) in sources
+                sections["Sources" if is_source else "Options"].append(record)
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
