@@ -87,8 +87,8 @@ class Dispatcher(Generic[AnyWorker]):
 
     @property
     def about(self) -> Any:
-        """What the first worker says of itself; null before it was ready."""
-        return self._abouts.get(0)
+        """What the first worker that is ready says of itself; null when none is."""
+        return next((about for about in self.abouts if about is not None), None)
 
     def wait_ready(self, wait: float = math.inf) -> bool:
         """Return whether every worker is ready, after waiting at most ``wait`` seconds for them.

@@ -11,6 +11,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -30,6 +32,7 @@ from sgdoctor.tune.space import Config, Problem  # noqa: E402
 
 pytestmark = pytest.mark.kernels
 
+ROOT = Path(__file__).parents[2]
 MATRIX = Path(__file__).parent / "matrices" / "e8.json.xz"
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
 
@@ -211,6 +214,25 @@ def test_the_kernel_and_its_binaries_are_sent(address, sglang_wheel, tmp_path):
     assert there.ending == "done", there.text
     assert (there.value["hash"], there.value["shared"]) == (here.value["hash"], 12345)
     assert there.task["binaries"] == [here.value["hash"]]
+
+
+def test_each_worker_has_the_gpu_that_ray_gave_it(monkeypatch):
+    """Also where Ray was told to leave CUDA_VISIBLE_DEVICES alone: every process sees all GPUs then."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+    monkeypatch.setenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES", "1")
+    with running([2]) as address, RayPool("echo", {}, address=address) as pool:
+        assert pool.wait_ready()
+        for _ in range(2):
+            pool.submit({"environment": ["CUDA_VISIBLE_DEVICES"], "sleep": 0.5})
+        assert sorted(outcome.value for outcome in finish(pool)) == [["GPU-a"], ["GPU-b"]]
+        another = f"from sgdoctor.tune.ray_pool import RayPool; RayPool('echo', {{}}, address={address!r})"
+        ran = subprocess.run(
+            [sys.executable, "-c", another], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    assert ran.stderr.splitlines()[-1] == (
+        f"sgdoctor.errors.UsageError: --ray-address {address}: no GPU to measure on, "
+        "all 2 GPUs of it are in use (see `ray status`)"
+    )
 
 
 @pytest.mark.parametrize("given", ["auto", "ray://10.0.0.1:10001", ":6379", "10.0.0.1:none"])
