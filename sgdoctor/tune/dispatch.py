@@ -33,7 +33,7 @@ class WorkersFailed(Exception):  # noqa: N818 (says what happened)
     """No worker can be started, or two would disturb each other."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Worker:
     """A worker and the tasks that it is at, by their numbers; ``alone``: with one that is tried again."""
 

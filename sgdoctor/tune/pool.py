@@ -48,7 +48,7 @@ sys.exit(main(int(connection)))
 __all__ = ["START_SECONDS", "Outcome", "Pool", "WorkersFailed"]
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class _Child(Worker):
     process: subprocess.Popen[bytes]
     connection: socket.socket

@@ -42,7 +42,7 @@ except Exception as error:
 _READY_SECONDS = START_SECONDS + 60.0
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class _Actor(Worker):
     handle: Any
     call: Any  # the reference of the call under way; null when there is none
