@@ -68,7 +68,7 @@ $(KERNELS)/.installed:
 	$(PYTHON) -m venv $(KERNELS)
 	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps triton==3.6.0
-	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check "numpy<2.4" hypothesis pytest packaging "ray>=2.40"
+	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check "numpy<2.4" hypothesis pytest packaging ray==2.60.0
 	@touch $@
 
 clean:
