@@ -16,6 +16,8 @@ from sgdoctor.tune.space import Config
 EXPLORE, SPREAD, RACE, FINAL = "explore", "spread", "race", "final"
 PHASES = (EXPLORE, SPREAD, RACE, FINAL)
 
+_CHANGE_OF_PACE = 0.05
+
 Key = tuple[str, int, Config]  # product, tokens, configuration
 Whole = tuple[int, Pair]  # tokens, pair
 
@@ -37,6 +39,7 @@ class Points:
         self.broken: dict[tuple[str, Config], str] = {}
         self.dropped: collections.Counter[str] = collections.Counter()
         self.started: collections.Counter[str] = collections.Counter()
+        self._references: list[float] = []
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take in a record of the journal."""
@@ -48,12 +51,14 @@ class Points:
         gemm, tokens, config = key
         return config in self.medians[phase].get((gemm, tokens), {})
 
-    def times(self, gemm: str, tokens: int) -> dict[Config, float]:
+    def times(self, gemm: str, tokens: int, *, before: str | None = None) -> dict[Config, float]:
         """Return what the last phase that timed this product and batch size found, medians in µs.
 
-        Phases load the GPU differently: their times are not mixed.
+        Phases load the GPU differently: their times are not mixed. ``before`` a phase: what it has to go by,
+        however much of it is known already.
         """
-        found = [each for phase in PHASES if (each := self.medians[phase].get((gemm, tokens)))]
+        phases = PHASES[: PHASES.index(before)] if before else PHASES
+        found = [each for phase in phases if (each := self.medians[phase].get((gemm, tokens)))]
         return found[-1] if found else {}
 
     def time(self, gemm: str, tokens: int, config: Config) -> float | None:
@@ -81,6 +86,7 @@ class Points:
 
     def _add_time(self, record: Mapping[str, Any]) -> None:
         self.started.pop(record.get("task", ""), None)
+        pace = self._pace(record)
         for (gemm, tokens, fields), result in zip(record["units"], record["samples"], strict=True):
             key = (gemm, tokens, Config.from_list(fields))
             if isinstance(result, str):
@@ -88,7 +94,21 @@ class Points:
                 self.dropped[result.split(":")[0]] += 1
             else:
                 here = self.medians[record["time"]].setdefault((gemm, tokens), {})
-                here[key[2]] = statistics.median(result)
+                here[key[2]] = statistics.median(result) / pace
+
+    def _pace(self, record: Mapping[str, Any]) -> float:
+        """Return how slow the GPU was during a batch: 1, but where its reference shows a change of pace.
+
+        The reference is the batch's last sample. A GPU that got hot, or another GPU, must not make the
+        batch's candidates look worse than others'.
+        """
+        last = record["samples"][-1] if record.get("reference") else ""
+        if isinstance(last, str):
+            return 1.0
+        here = statistics.median(last)
+        self._references.append(here)
+        pace = here / statistics.median(self._references)
+        return pace if abs(pace - 1) > _CHANGE_OF_PACE else 1.0
 
     def _add_pairs(self, record: Mapping[str, Any]) -> None:
         for (tokens, up, down), result in zip(record["units"], record["samples"], strict=True):

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import lzma
 import math
+import os
 import random
+import signal
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,7 +95,10 @@ class ReplayCompiler:
 class ReplayWorker:
     """Answers a measuring worker's tasks from a matrix, with relative normal noise on every sample.
 
-    ``speed`` multiplies all times (a slower GPU); ``pause`` is what a task takes, in seconds.
+    ``speed`` multiplies all times (a slower GPU); ``pause`` is what a task takes, in seconds. ``faults`` are
+    what can go wrong with a GPU: tiles on which the worker dies (``crash``) or says nothing more (``hang``),
+    whose output is wrong (``wrong``), a number of tasks after which it is slower by a factor (``slower``),
+    no memory at the start (``memory``).
     """
 
     def __init__(
@@ -104,22 +110,45 @@ class ReplayWorker:
         speed: float = 1.0,
         pause: float = 0.0,
         uuid: str = "GPU-replay",
+        faults: Mapping[str, Any] | None = None,
     ) -> None:
+        self.faults = dict(faults or {})
+        if self.faults.get("memory"):
+            raise MemoryError("CUDA out of memory: tried to allocate 3.00 GiB")
         self.matrix = Matrix(Path(matrix))
         self.noise = noise
         self.speed = speed
         self.pause = pause
+        self.done = 0
         self.random = random.Random(seed)  # noqa: S311 (noise, no secret)
         self.about = {"gpu": "replay", "uuid": uuid, "capability": [9, 0], "torch": None, "triton": None}
 
     def start(self, task: dict[str, Any]) -> Any:
         """Do a task."""
         time.sleep(self.pause)
+        self.done += 1
+        if self.done == self.faults.get("slower", [0])[0]:
+            self.speed *= self.faults["slower"][1]
         if task["do"] == "verify":
-            return [1e-4 for _ in task["units"]]
+            return [0.5 if self._has("wrong", fields) else 1e-4 for _, _, fields in task["units"]]
+        configs = [
+            fields
+            for each in task.get("units", task.get("pairs", []))
+            for fields in each
+            if isinstance(fields, list)
+        ]
+        if any(self._has("crash", fields) for fields in configs):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if any(self._has("hang", fields) for fields in configs):
+            time.sleep(3600)
         if task["do"] == "pairs":
             return [self._pair(each, task["rounds"]) for each in task["pairs"]]
         return [self._samples(gemm, tokens, fields, task["rounds"]) for gemm, tokens, fields in task["units"]]
+
+    def _has(self, fault: str, fields: list[int]) -> bool:
+        """Whether a configuration has a fault: its tile without its group and TMA is named."""
+        tile = replace(Config.from_list(fields), group_m=1, tma=False).to_list()
+        return tile in self.faults.get(fault, ())
 
     def finish(self, begun: Any) -> Any:
         """Return the result of a task begun."""

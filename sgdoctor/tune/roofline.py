@@ -30,11 +30,13 @@ def microseconds(problem: Problem, tokens: int, *, bandwidth: float, flops: floa
     return total * 1e6
 
 
-def reached(run: Run, tokens: int) -> bool:
-    """Whether the best found so far is within 3% of the bound; false where the GPU's pace is not known."""
+def reached(run: Run, tokens: int, *, before: str) -> bool:
+    """Whether the best found before a phase is within 3% of the bound; false where that is not known."""
     about = run.about()
     if not about.get("bandwidth") or not about.get("flops"):
         return False
-    best = [min(run.points.times(gemm, tokens).values(), default=0.0) for gemm in ("up", "down")]
+    best = [
+        min(run.points.times(gemm, tokens, before=before).values(), default=0.0) for gemm in ("up", "down")
+    ]
     bound = microseconds(run.job.problem, tokens, bandwidth=about["bandwidth"], flops=about["flops"])
     return all(best) and sum(best) <= NEAR * bound

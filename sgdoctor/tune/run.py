@@ -20,6 +20,7 @@ Task = dict[str, Any]
 
 _WAIT = 0.1
 _SAY_EVERY = 0.25
+_REFERENCE_TOKENS = 64
 _STARTS = 2  # a task that was under way when the tuner was killed this often is not tried again
 
 
@@ -131,11 +132,23 @@ class Run:
         ]
         if all(points.known(phase, key) for key in units):
             return None
+        reference = self.reference()
+        if reference is not None:
+            units.append(reference)
         fields = [[gemm, tokens, config.to_list()] for gemm, tokens, config in units]
         task: Task = {"do": "time", "phase": phase, "units": fields, "rounds": rounds}
+        task["reference"] = reference is not None
         if self.workers.wants_binaries:
             task["binaries"] = sorted({self._binary(key) for key in units})
         return task
+
+    def reference(self) -> Key | None:
+        """Return what is timed with every batch to tell the GPU's pace; null when it does not run here."""
+        tokens = min(self.job.tokens, key=lambda m: abs(m - _REFERENCE_TOKENS))
+        config = self.job.default[tokens].up
+        key = ("up", tokens, config)
+        runs = self.usable(("up", config.tile, None)) and key not in self.points.failed
+        return key if runs else None
 
     def _binary(self, key: Key) -> str:
         compiled = self.points.compiled.get((key[0], key[2].tile, None)) or {}
@@ -205,6 +218,7 @@ class Run:
             else:
                 rounded = [_rounded(each) for each in outcome.value]
                 record = {"time": task["phase"], "units": task["units"], "samples": rounded}
+                record["reference"] = task["reference"]
                 self.keep({**record, "task": _name(task)})
             return []
         return self._split(task, outcome)
@@ -213,10 +227,10 @@ class Run:
         """Find who breaks the worker: each configuration of the task is tried alone."""
         name = "pairs" if task["do"] == "pairs" else "units"
         groups: dict[str, list[Any]] = collections.defaultdict(list)
-        for unit in task[name]:
+        for unit in _suspects(task, name):
             groups[json.dumps(_tiles(unit))].append(unit)
-        if len(groups) > 1:
-            return [{**task, name: units} for units in groups.values()]
+        if len(groups) > 1 or task.get("reference"):
+            return [{**task, name: units, "reference": False} for units in groups.values()]
         self._broken(task, outcome.ending, outcome.text)
         return []
 
@@ -230,7 +244,9 @@ class Run:
         elif task["do"] == "verify":
             self.keep({"verify": True, "units": task["units"], "errors": [why] * len(task["units"])})
         else:
-            tiles = {(gemm.removesuffix("_sorted"), tuple(fields)) for gemm, _, fields in task["units"]}
+            tiles = {
+                (gemm.removesuffix("_sorted"), tuple(fields)) for gemm, _, fields in _suspects(task, "units")
+            }
             broken = [[gemm, list(fields)] for gemm, fields in sorted(tiles)]
             self.keep({"broken": broken, "ending": ending, "why": why, "task": _name(task)})
 
@@ -243,6 +259,12 @@ class Run:
             yield from pool.outcomes(wait=wait)
         except WorkersFailed as error:
             raise Undecided(f"the tuner's workers do not start: {error}") from error
+
+
+def _suspects(task: Task, name: str) -> list[Any]:
+    """Return the units of a task without its reference, which ran before and will again."""
+    units: list[Any] = task[name]
+    return units[:-1] if task.get("reference") else units
 
 
 def _tiles(unit: Any) -> Any:

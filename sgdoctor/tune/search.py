@@ -32,18 +32,16 @@ SUSTAINED = 1024
 _BATCH = 40
 _NEAREST = 60
 _QUICK_TILES = 64
-# How far off the best a candidate may be to be kept, and how many are kept of a product at a batch size.
-_SPREAD = (1.08, 24)
-_RACE = (1.03, 12)
-_FINAL = (1.015, 6)
+# How far off the best a candidate may be to get into a phase, and how many of a product and batch size do.
+_KEEP = {SPREAD: (1.08, 24), RACE: (1.03, 12), FINAL: (1.015, 6)}
 
 
 def search(run: Run, effort: Effort) -> None:
     """Fill ``run.points`` with times; ``finalists`` tells what came of it."""
     explore(run, effort)
     spread(run, effort)
-    race(run, RACE, _RACE, rounds=5)
-    race(run, FINAL, _FINAL, rounds=11)
+    race(run, RACE, rounds=5)
+    race(run, FINAL, rounds=11)
 
 
 def finalists(run: Run, tokens: int, count: int) -> list[Pair]:
@@ -128,7 +126,7 @@ def spread(run: Run, effort: Effort) -> None:
         for tokens in run.job.tokens:
             near = neighbours(tokens, anchors(run.job))
             for gemm, tma in _products(run):
-                found = {c.tile for a in near for c in kept(run, gemm, a, _SPREAD, tma=tma)}
+                found = {c.tile for a in near for c in kept(run, SPREAD, gemm, a, tma=tma)}
                 units += [
                     (gemm, tokens, dataclasses.replace(tile, group_m=group))
                     for tile in sorted(found)
@@ -140,17 +138,17 @@ def spread(run: Run, effort: Effort) -> None:
     note_best(run)
 
 
-def race(run: Run, phase: str, keep: tuple[float, int], *, rounds: int) -> None:
+def race(run: Run, phase: str, *, rounds: int) -> None:
     """Time what is left again, interleaved, with more samples; large batches under sustained load."""
     small: list[Key] = []
     large: list[list[Key]] = []
     for tokens in run.job.tokens:
-        if roofline.reached(run, tokens):
+        if roofline.reached(run, tokens, before=phase):
             continue
         units = [
             (gemm, tokens, config)
             for gemm, tma in _products(run)
-            for config in kept(run, gemm, tokens, keep, tma=tma)
+            for config in kept(run, phase, gemm, tokens, tma=tma)
         ]
         if tokens < SUSTAINED:
             small += units
@@ -161,17 +159,17 @@ def race(run: Run, phase: str, keep: tuple[float, int], *, rounds: int) -> None:
     note_best(run)
 
 
-def kept(run: Run, gemm: str, tokens: int, keep: tuple[float, int], *, tma: bool) -> list[Config]:
-    """Return a product's candidates that come near the best of the whole, best first."""
-    scores = score(run, tokens)[gemm]
-    near, count = keep
+def kept(run: Run, phase: str, gemm: str, tokens: int, *, tma: bool) -> list[Config]:
+    """Return a product's candidates that get into a phase: near the best of the whole, best first."""
+    scores = score(run, tokens, before=phase)[gemm]
+    near, count = _KEEP[phase]
     found = sorted((each, config) for config, each in scores.items() if config.tma == tma and each <= near)
     return [config for _, config in found[:count]]
 
 
-def score(run: Run, tokens: int) -> dict[str, dict[Config, float]]:
+def score(run: Run, tokens: int, *, before: str) -> dict[str, dict[Config, float]]:
     """Return, for both products, what each candidate makes of the whole over the best whole."""
-    times = {gemm: run.points.times(gemm, tokens) for gemm in ("up", "down")}
+    times = {gemm: run.points.times(gemm, tokens, before=before) for gemm in ("up", "down")}
     by_block = {gemm: _by_block(found) for gemm, found in times.items()}
     both = by_block["up"].keys() & by_block["down"].keys()
     if not both:
