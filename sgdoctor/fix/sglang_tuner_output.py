@@ -123,5 +123,5 @@ def why(status: int, output: str) -> tuple[str, type[DoctorError]]:
         return f"it died of signal {-status}", Undecided
     if status == 0:
         return "it ended without writing a file", Undecided
-    said = [found.group(1) for line in output.splitlines() if (found := _LAST_ERROR.match(line))]
+    said = [match.group(1) for line in output.splitlines() if (match := _LAST_ERROR.match(line))]
     return f"it ended with status {status}" + (f" ({said[-1][:200]})" if said else ""), Undecided
