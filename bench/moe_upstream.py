@@ -218,9 +218,17 @@ def sample(module: Any, model: Path, arguments: argparse.Namespace) -> list[Trie
     return tried
 
 
-def specialised(tokens: int) -> bool:
-    """Whether Triton compiles for this batch size once more: rows that are or are not a multiple of 16."""
-    return tokens * PROBLEM.topk % 16 == 0
+def specialisation(tokens: int) -> tuple[bool, bool]:
+    """Return what Triton compiles for anew: whether 16 divides the slots, and whether it divides their rows.
+
+    They are the kernel's num_valid_tokens and EM (fused_moe_triton_kernels.py and moe_align_block_size.py of
+    0.5.12): few slots get a block each, more than there are experts all but a block's last row an expert,
+    which is an odd number here. BLOCK_SIZE_M, a multiple of 16 throughout, changes nothing of that.
+    """
+    slots, block = tokens * PROBLEM.topk, 16
+    last = PROBLEM.experts + 1
+    rows = slots * block if slots < last else slots + last * (block - 1)
+    return slots % 16 == 0, rows % 16 == 0
 
 
 def nearest(known: Iterable[int], tokens: int) -> int:
@@ -229,27 +237,35 @@ def nearest(known: Iterable[int], tokens: int) -> int:
 
 
 def extrapolate(tried: Sequence[Tried], configurations: int) -> dict[str, Any]:
-    """Return seconds a configuration by batch size and those of the whole protocol.
+    """Return seconds a configuration by batch size and the hours of the whole protocol.
 
-    The first batch size of each of Triton's two specialisations pays for compiling; every other of the 18
-    costs what the nearest measured one without compiling does.
+    Of the 18 batch sizes the first of each specialisation pays for compiling: it costs what the first one
+    sampled of it did. Every other costs what the nearest does that was sampled with the kernels there.
     """
     seconds: dict[int, float] = {}
     for tokens in dict.fromkeys(each.tokens for each in tried):
         spent = [each.seconds for each in tried if each.tokens == tokens]
         seconds[tokens] = sum(spent) / len(spent)
-    first: dict[bool, int] = {}
+    first: dict[tuple[bool, bool], int] = {}
     for tokens in seconds:
-        first.setdefault(specialised(tokens), tokens)
-    cold = {first[key]: seconds[first[key]] for key in first}
+        first.setdefault(specialisation(tokens), tokens)
+    cold = {tokens: seconds[tokens] for tokens in first.values()}
     warm = {tokens: value for tokens, value in seconds.items() if tokens not in cold}
-    near = warm or cold
-    others = sorted(BATCH_SIZES, reverse=True)[: len(BATCH_SIZES) - len(cold)]
-    rest = [near[nearest(near, tokens)] for tokens in others]
+    total = 0.0
+    compiled: set[tuple[bool, bool]] = set()
+    for tokens in BATCH_SIZES:
+        kind = specialisation(tokens)
+        if kind in compiled:
+            near = warm or cold
+            total += near[nearest(near, tokens)]
+        else:
+            total += cold[first.get(kind, nearest(cold, tokens))]
+            compiled.add(kind)
     return {
         "seconds_a_configuration": seconds,
         "compiling": sorted(cold),
-        "hours": configurations * (sum(cold.values()) + sum(rest)) / 3600,
+        "specialisations": len(compiled),
+        "hours": configurations * total / 3600,
         "warm_measured": bool(warm),
     }
 

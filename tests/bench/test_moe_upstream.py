@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "bench" / "moe_upstream.py"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "bench" / "moe_upstream.py"
+RESULTS = ROOT / "bench" / "results" / "upstream"
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +30,29 @@ def tried(bench, tokens: int, seconds: float):
 
 
 def test_compiling_is_paid_for_once_a_specialisation(bench) -> None:
-    sample = tried(bench, 1, 1.0) + tried(bench, 16, 1.0) + tried(bench, 64, 0.1) + tried(bench, 2048, 0.2)
-    whole = bench.extrapolate(sample, 1920)
-    assert whole["compiling"] == [1, 16]  # 8 rows, and the first with a multiple of 16
-    # Up to 256 tokens 64 is the nearer of the two that were compiled for, above that 2048.
-    assert whole["hours"] == pytest.approx(1920 * (2 * 1.0 + 10 * 0.1 + 6 * 0.2) / 3600)
+    kinds = [bench.specialisation(tokens) for tokens in bench.BATCH_SIZES]
+    assert kinds == [(False, True)] + [(True, True)] * 6 + [(True, False)] * 11  # 1; 2 to 32; from 48 on
+    cold = tried(bench, 1, 1.0) + tried(bench, 16, 0.9) + tried(bench, 64, 1.1)
+    whole = bench.extrapolate(cold + tried(bench, 512, 0.1) + tried(bench, 4096, 0.2), 1920)
+    assert whole["compiling"] == [1, 16, 64]
+    # Of the 15 others the four from 1,536 tokens on are nearer to 4,096.
+    assert whole["hours"] == pytest.approx(1920 * (1.0 + 0.9 + 1.1 + 11 * 0.1 + 4 * 0.2) / 3600)
     assert whole["warm_measured"]
+
+
+def test_a_specialisation_that_was_not_sampled_costs_what_the_nearest_does(bench) -> None:
+    whole = bench.extrapolate(tried(bench, 1, 1.0) + tried(bench, 64, 2.0), 1920)
+    assert not whole["warm_measured"]
+    # 2 tokens compile at the cost of 1; then 1 token stands in up to 4 tokens (8 is as near to 1 as to 64).
+    assert whole["hours"] == pytest.approx(1920 * (1.0 + 1.0 + 2.0 + 2 * 1.0 + 13 * 2.0) / 3600)
+
+
+def test_the_committed_figure_is_what_its_sample_comes_to(bench) -> None:
+    seen = json.loads((RESULTS / "upstream.json").read_text())
+    whole = bench.extrapolate([bench.Tried(**each) for each in seen["tried"]], seen["configurations"])
+    assert seen["hours"] == pytest.approx(whole["hours"])
+    assert (whole["compiling"], whole["specialisations"]) == ([1, 16, 64], 3)
+    assert 2.5 < whole["hours"] < 2.6
 
 
 def test_nothing_is_begun_when_the_time_is_up(bench) -> None:
