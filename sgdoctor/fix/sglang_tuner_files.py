@@ -53,8 +53,10 @@ def read(files: Iterable[Path], job: Job) -> Read:
 def check_name(file: str, job: Job) -> tuple[names.Name, str]:
     """Return the parts of a file's name, and a sentence when it is a wrong one for the right shape.
 
-    For int4 the tuner halves N once more than the lookup (SGLang issue 35252, in 0.5.12 and later, mended in
-    2026-08): both N are results for this shape. Raises UsageError for every other difference.
+    For int4 the lookup takes the packed width for N (upstream.moe_shapes). So does the tuner of releases
+    that know --dtype int4_w4a16; from SGLang's pull request 35260 (2026-08) on it names the file with the
+    width, twice as much, though it times the same weights. Both are results for this shape. Raises UsageError
+    for every other difference.
     """
     try:
         name = names.parse(file, "moe")
@@ -71,7 +73,10 @@ def check_name(file: str, job: Job) -> tuple[names.Name, str]:
     assert isinstance(want, Shape)  # noqa: S101
     halves = {job.problem.width, job.problem.width // 2}
     if job.problem.kind == "int4" and _but_width(there) == _but_width(want) and there.width in halves:
-        return name, f"{file}: SGLang would never read this name (its issue 35252); it becomes {wanted_file}"
+        return (
+            name,
+            f"{file}: SGLang would never read this name (its pull request 35260); it becomes {wanted_file}",
+        )
     raise UsageError(f"{file} is for another shape: {_difference(there, want)}; {_way_out(there, want)}")
 
 

@@ -98,8 +98,14 @@ def _stored(model: Model, layout: Layout) -> tuple[str | None, tuple[int, int] |
     """Return the dtype part, the block shape, whether scales are per channel, and weights packed in a byte.
 
     What Fp8MoEMethod, W8A8FP8MoEMethod, W8A8Int8MoEMethod, BlockInt8MoEMethod, MoeWNA16Method and
-    CompressedTensorsW8A8Fp8MoE hand to the Triton kernel, the same in 0.5.7 to 0.5.23. Packed int4 halves N:
-    it is the last dimension of the packed weight.
+    CompressedTensorsW8A8Fp8MoE hand to the Triton kernel, the same in 0.5.7 to 0.5.23.
+
+    int4 halves N: try_get_optimal_moe_config (fused_moe_triton_config.py) takes it from the last dimension of
+    w2, which has two weights in each uint8. MoeWNA16Method creates it so (moe_wna16.py, bit8_pack_factor);
+    CompressedTensorsWNA16TritonMoE (compressed_tensors_wNa16_moe.py) loads eight in an int32 and views them
+    as uint8 before the first lookup. Read in 0.5.9, 0.5.12, 0.5.16, 0.5.20 and 0.5.23. SGLang's issue 35252
+    (experts 512 wide, the server looked for N=256, the tuner had written N=128) fits a server at TP 1 and a
+    tuner left at its default, TP 2.
     """
     weights = model.weights
     if weights is None:

@@ -33,6 +33,6 @@ def fp8_job() -> Job:
     return job(FP8, "E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128]")
 
 
-def int4_job(width: int = 256) -> Job:
-    """Return a job with int4 weights whose lookup wants ``width`` in the name."""
+def int4_job(width: int = 128) -> Job:
+    """Return a job with int4 weights whose lookup wants ``width`` in the name: half, two are in a byte."""
     return job(INT4, f"E=256,N={width},device_name=NVIDIA_H200,dtype=int4_w4a16")

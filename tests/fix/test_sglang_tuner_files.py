@@ -61,13 +61,12 @@ def test_missing_batch_sizes_get_the_nearest_entry_as_at_start_up(tmp_path: Path
 
 
 def test_the_name_that_no_server_reads_becomes_the_one_it_reads(tmp_path: Path) -> None:
-    written = int4_job(128).up_file  # N halved once more
-    found = read([write(tmp_path, written, {m: entry(SMALL) for m in (1, 16, 64)})], int4_job(256))
+    """Experts of 256: the server looks for N=128, two weights a byte; the tuner of 2026-08 writes N=256."""
+    wanted, written = int4_job().up_file, int4_job(256).up_file
+    found = read([write(tmp_path, written, {m: entry(SMALL) for m in (1, 16, 64)})], int4_job())
     assert f"{written}: SGLang would never read this name" in found.notes[0]
-    assert found.notes[0].endswith(f"it becomes {int4_job(256).up_file}")
-    # Where the server looks for the packed width, the tuner of 2026-08 is the one that errs.
-    assert check_name(int4_job(256).up_file, int4_job(128))[1]
-    assert not check_name(int4_job(128).up_file, int4_job(128))[1]
+    assert found.notes[0].endswith(f"it becomes {wanted}")
+    assert not check_name(wanted, int4_job())[1]  # the tuner before that
 
 
 @pytest.mark.parametrize(
@@ -88,8 +87,8 @@ def test_a_file_of_another_shape_is_refused(tmp_path: Path, name, text) -> None:
 
 
 def test_int4_of_another_width_is_refused() -> None:
-    with pytest.raises(UsageError, match="N is 64, this deployment has 256"):
-        check_name(int4_job(64).up_file, int4_job(256))
+    with pytest.raises(UsageError, match="N is 64, this deployment has 128"):
+        check_name(int4_job(64).up_file, int4_job())
 
 
 def test_a_step_larger_than_the_quantization_block_never_gets_in(tmp_path: Path) -> None:

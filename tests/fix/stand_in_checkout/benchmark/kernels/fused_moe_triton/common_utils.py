@@ -25,9 +25,8 @@ def model_shape(args: Any) -> dict[str, Any]:
 
 
 def file_name(shape: dict[str, Any], args: Any) -> str:
-    """Return the name of the file to write: for int4, one that no server reads."""
-    width = shape["N"] // 2 // 2 if args.dtype == "int4_w4a16" else shape["N"]
+    """Return the name of the file to write: for int4, where a server looks for N / 2, one that none reads."""
     dtype = "" if args.dtype == "auto" else f",dtype={args.dtype}"
     block = f",block_shape={shape['block']}" if shape["block"] else ""
     channel = ",per_channel_quant=True" if args.per_channel_quant else ""
-    return f"E={shape['E']},N={width},device_name={DEVICE}{dtype}{block}{channel}.json"
+    return f"E={shape['E']},N={shape['N']},device_name={DEVICE}{dtype}{block}{channel}.json"
