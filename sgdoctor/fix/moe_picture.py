@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -125,7 +126,10 @@ def _figure(tuning: Tuning, *, ink: str) -> Figure:
 
 
 def _draw(axes: Axes, tuning: Tuning, panel: _Panel) -> None:
-    """Draw one panel: below 1 is faster than today; where today's entries were kept the file is at 1."""
+    """Draw one panel: below 1 is faster than today; where today's entries were kept the file is at 1.
+
+    There is no point where something does not run.
+    """
     lines = tuning.lines
     tokens = [line.tokens for line in lines]
     new = [_relative(line, line.new, panel) if not line.kept else 1.0 for line in lines]
@@ -162,7 +166,8 @@ def _scale(axes: Axes, tokens: list[int], values: list[float]) -> None:
     powers = [4**n for n in range(9) if min(tokens) <= 4**n <= max(tokens)]
     axes.set_xticks(powers or tokens, labels=[str(each) for each in powers or tokens])
     axes.minorticks_off()
-    low, high = min(1.0, *values), max(1.0, *values)
+    drawn = [1.0, *(value for value in values if math.isfinite(value))]
+    low, high = min(drawn), max(drawn)
     spare = max(high - low, 0.05) * 0.08
     axes.set_ylim(low - spare, high + spare)
     axes.grid(visible=True, axis="y", color=_TODAY, alpha=0.25, linewidth=0.6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from sgdoctor.upstream.config_problem import at_keys
 _INDENT = 9
 _ABOUT = ("gpu", "uuid", "driver", "torch", "triton", "routing")
 KEPT = "kept"
+_NONE = "-"  # in place of a time or a ratio, where something does not run
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Row:
     """One batch size in the table: µs of the whole expert computation and of both products.
 
     ``default`` is null where it is what is used today; ``gain`` reads ``kept`` where the file has today's
-    entries.
+    entries. What does not run on this GPU has a dash.
     """
 
     tokens: str
@@ -81,12 +83,14 @@ def rows(tuning: Tuning) -> list[Row]:
 
 
 def _us(microseconds: float) -> str:
+    if math.isnan(microseconds):
+        return _NONE
     return f"{microseconds:.1f}" if microseconds < 1000 else f"{microseconds:.0f}"
 
 
 def times(factor: float) -> str:
     """Return a ratio of times: ``1.12x``."""
-    return f"{factor:.2f}x"
+    return _NONE if math.isnan(factor) else f"{factor:.2f}x"
 
 
 def title(tuning: Tuning) -> str:
@@ -101,6 +105,7 @@ def title(tuning: Tuning) -> str:
 def facts(tuning: Tuning) -> list[tuple[str, str]]:
     """Return what the table comes to, each with its label: gain, worst case, what was kept, what fell out."""
     told = [("gain", _gain(tuning)), *_range(tuning)]
+    told += [("repairs", text) for text in _repaired(tuning)]
     told += [(KEPT, text) for text in _kept(tuning.lines)]
     if tuning.dropped:
         counts = sorted(tuning.dropped.items(), key=lambda item: -item[1])
@@ -112,6 +117,8 @@ def facts(tuning: Tuning) -> list[tuple[str, str]]:
 
 
 def _gain(tuning: Tuning) -> str:
+    if not any(line.runs_today for line in tuning.lines):
+        return f"none to tell: {tuning.job.today_is}, which is used today, does not run on this GPU"
     over_today = f"{times(tuning.gain)} in geometric mean over {tuning.job.today_is}, which is used today"
     more = (
         "" if today_is_default(tuning) else f"; {times(tuning.gain_over_default)} over the built-in default"
@@ -120,13 +127,28 @@ def _gain(tuning: Tuning) -> str:
 
 
 def _range(tuning: Tuning) -> list[tuple[str, str]]:
-    """Return the best and the worst batch size over today."""
-    best = max(tuning.lines, key=lambda line: line.gain)
-    worst = min(tuning.lines, key=lambda line: line.gain)
+    """Return the best and the worst batch size over today, of those that run today."""
+    compared = [line for line in tuning.lines if line.runs_today]
+    if not compared:
+        return []
+    best = max(compared, key=lambda line: line.gain)
+    worst = min(compared, key=lambda line: line.gain)
     kept = sum(bool(line.kept) for line in tuning.lines)
     as_today = f"{times(1)}: {kept} of {len(tuning.lines)} batch sizes keep what they have today"
     lowest = as_today if worst.kept else f"{times(worst.gain)} at M = {worst.tokens}"
     return [("best", f"{times(best.gain)} at M = {best.tokens}"), ("worst", lowest)]
+
+
+def _repaired(tuning: Tuning) -> list[str]:
+    """Return at which batch sizes the file replaces what does not run or computes wrong, by the reason."""
+    reasons: dict[str, list[int]] = {}
+    for line in tuning.lines:
+        if line.kept or (line.runs_today and not line.wrong_today):
+            continue
+        what = "computes wrong results today" if line.runs_today else "does not run today"
+        why = f" ({line.wrong_today})" if line.wrong_today else ""
+        reasons.setdefault(f"{what}{why}", []).append(line.tokens)
+    return [f"{at_keys(tokens)}: {tuning.job.today_is} {reason}" for reason, tokens in reasons.items()]
 
 
 def _kept(lines: Sequence[Line]) -> list[str]:
@@ -180,11 +202,14 @@ def _table(tuning: Tuning, encoding: str) -> list[Text]:
 
 
 def _style(gain: str) -> str:
-    return "dim" if gain == KEPT else "ok"
+    return "dim" if gain in (KEPT, _NONE) else "ok"
 
 
 def to_json(tuning: Tuning) -> dict[str, Any]:
-    """Return the report as JSON takes it; times in µs, ``entries`` are [up, down] as `Config.to_list`."""
+    """Return the report as JSON takes it; times in µs, ``entries`` are [up, down] as `Config.to_list`.
+
+    Times and gains of what does not run on this GPU are null.
+    """
     job = tuning.job
     return {
         "problem": asdict(job.problem),
@@ -213,7 +238,15 @@ def _line_to_json(line: Line) -> dict[str, Any]:
         "tokens": line.tokens,
         "entries": line.pair.to_list(),
         "tuned": line.tuned.to_list(),
-        "gain": line.gain,
+        "gain": _number(line.gain),
         "kept": line.kept or None,
-        **{name: asdict(each) for name, each in measured.items()},
+        "wrong_today": line.wrong_today or None,
+        **{
+            name: {part: _number(value) for part, value in asdict(each).items()}
+            for name, each in measured.items()
+        },
     }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -93,7 +94,7 @@ class Line:
 
     ``new`` are the times of the best pair found, ``tuned``; where it does not win, ``pair`` is what SGLang
     uses today and ``kept`` says why. ``wrong_today`` says why what SGLang uses today computes wrong results,
-    which then is replaced whatever the times.
+    which then is replaced whatever the times. Times of what does not run on this GPU are NaN.
     """
 
     tokens: int
@@ -106,9 +107,22 @@ class Line:
     wrong_today: str = ""
 
     @property
+    def runs_today(self) -> bool:
+        """Whether what SGLang uses today runs on this GPU at all."""
+        return not math.isnan(self.today.whole)
+
+    @property
     def gain(self) -> float:
-        """How many times faster than today the file is at this batch size; 1 where it was kept."""
+        """How many times faster than today the file is at this batch size; 1 where it was kept.
+
+        NaN where today's does not run, and the file does.
+        """
         return 1.0 if self.kept else self.today.whole / self.new.whole
+
+    @property
+    def gain_over_default(self) -> float:
+        """The same over the built-in default; NaN where that, or what goes into the file, does not run."""
+        return self.default.whole / (self.today if self.kept else self.new).whole
 
 
 @dataclass(frozen=True)
@@ -133,21 +147,25 @@ class Tuning:
 
     @property
     def gain(self) -> float:
-        """Geometric mean over the batch sizes of today's time over the file's."""
-        return statistics.geometric_mean([line.gain for line in self.lines])
+        """Geometric mean of today's time over the file's, of batch sizes that run today; 1 without any."""
+        return _mean(line.gain for line in self.lines)
 
     @property
     def gain_over_default(self) -> float:
-        """Geometric mean over the batch sizes of the built-in default's time over the file's."""
-        return statistics.geometric_mean(
-            [line.default.whole / (line.today if line.kept else line.new).whole for line in self.lines]
-        )
+        """The same over the built-in default, of the batch sizes that it runs."""
+        return _mean(line.gain_over_default for line in self.lines)
 
     @property
     def worth_installing(self) -> bool:
-        """Whether the whole gains enough, or today's results are wrong."""
-        repaired = any(line.wrong_today and not line.kept for line in self.lines)
+        """Whether the whole gains enough, or today's results are wrong, or it does not run today."""
+        repaired = any(not line.kept and (line.wrong_today or not line.runs_today) for line in self.lines)
         return repaired or self.gain >= 1 + WORTH
+
+
+def _mean(factors: Iterable[float]) -> float:
+    """Return the geometric mean of those that are numbers; 1 where none is: there is nothing to compare."""
+    numbers = [factor for factor in factors if not math.isnan(factor)]
+    return statistics.geometric_mean(numbers) if numbers else 1.0
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from sgdoctor.errors import UsageError
 from sgdoctor.fix import moe_html, moe_picture, moe_report
 from sgdoctor.report.layout import plain
+from sgdoctor.tune.model import Times
 from tests.fix import made
 
 FEW = {
@@ -64,6 +66,61 @@ def test_it_fits_80_columns_and_any_terminal(encoding):
         shown = plain(moe_report.lines(tuning, 80, encoding))
         shown.encode(encoding)
         assert max(map(len, shown.splitlines())) <= 80
+
+
+def repairing(*, everywhere=False):
+    """Return a tuning where today's file does not run at 4096 tokens and computes wrong results at 512."""
+    none = Times(*[math.nan] * 4)
+    told = {
+        512: {"kept": "", "wrong_today": "relative error 0.7 of the up product at 512 tokens"},
+        4096: {"today": none, "default": none, "wrong_today": "OutOfResources: shared memory"},
+    }
+    lines = made.tuning(measured=FEW).lines
+    if everywhere:
+        return replace(
+            made.on_default(FEW), lines=tuple(replace(line, kept="", today=none) for line in lines)
+        )
+    lines = tuple(replace(line, **told.get(line.tokens, {})) for line in lines)
+    return replace(made.tuning(), lines=lines)
+
+
+def test_what_does_not_run_today_or_computes_wrong_is_named():
+    shown = plain(moe_report.lines(repairing()))
+    assert "  4096      -        -   6884      -      -   3580      -  1928\n" in shown
+    assert (
+        "gain     1.03x in geometric mean over the file for Triton 3.2.0, which is used\n"
+        "         today; 1.09x over the built-in default\n"
+        "best     1.10x at M = 1\n"
+        "worst    1.00x at M = 512\n"
+        "repairs  M = 512: the file for Triton 3.2.0 computes wrong results today\n"
+        "         (relative error 0.7 of the up product at 512 tokens)\n"
+        "repairs  M = 4096: the file for Triton 3.2.0 does not run today (OutOfResources:\n"
+        "         shared memory)\n"
+    ) in shown
+
+
+def test_where_nothing_runs_today_there_is_no_gain_to_tell():
+    shown = plain(moe_report.lines(repairing(everywhere=True)))
+    said = "none to tell: the built-in default, which is used today, does not run on this GPU"
+    assert f"gain     {said}" in shown.replace("\n         ", " ")
+    assert "best" not in shown
+    assert "repairs  M = 1, 16, 512, 4096: the built-in default does not run today\n" in shown
+
+
+def test_json_has_null_for_what_does_not_run():
+    *_, wrong, broken = json.loads(json.dumps(moe_report.to_json(repairing()), allow_nan=False))[
+        "batch_sizes"
+    ]
+    assert broken["gain"] is None
+    assert broken["today"] == {"whole": None, "error": None, "up": None, "down": None}
+    assert broken["new"]["whole"] == 6884.0
+    assert wrong["wrong_today"].startswith("relative error")
+
+
+def test_what_does_not_run_today_is_drawn_around(tmp_path):
+    for number, tuning in enumerate((repairing(), repairing(everywhere=True))):
+        assert moe_picture.png(tuning, tmp_path / f"{number}.png") is None
+        assert "<svg" in moe_html.html(tuning)
 
 
 def test_a_tuning_that_gains_nothing_says_so():
