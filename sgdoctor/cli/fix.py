@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from sgdoctor.cli.options import FORMAT
 from sgdoctor.cli.sources import SourcesCommand, sources_among, sources_from
@@ -32,6 +33,7 @@ SOURCES = (
 )
 EFFORTS = ("quick", "balanced", "full")
 PICTURES = (".png", ".html")
+UNDO_TAKES = ("undo", "output", "overlay", "dry_run")
 
 _TUNE = "Tune the fused-MoE config that a deployment is missing, prove it, install it."
 _UNDO = "Take back the newest repair; with --output or --overlay, that of this folder."
@@ -51,6 +53,7 @@ Examples:
   sgdoctor fix --tune-moe --model /models/m --tp 4
   sgdoctor fix --tune-moe --log server.log --model /models/m
   sgdoctor fix --tune-moe --gpu 1 --overlay /shared/moe -- sglang serve ...
+  sgdoctor fix --undo --dry-run
   sgdoctor fix --undo
 
 \b
@@ -95,7 +98,8 @@ writes nothing.
 @click.option("--ray-address", metavar="ADDR", help=_RAY)
 @click.option("--report", metavar="FILE", type=click.Path(path_type=Path), help=_REPORT)
 @FORMAT
-def command(**options: Any) -> int:
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> int:
     """Repair what a check finds: tune a missing fused-MoE configuration, and undo it."""
     if options["tune_moe"] == options["undo"]:
         raise UsageError(
@@ -105,15 +109,34 @@ def command(**options: Any) -> int:
     if options["output"] and options["overlay"]:
         raise UsageError("--output and --overlay are two places for the same files; give one")
     if options["undo"]:
-        return _undo(options["output"] or options["overlay"])
+        _refuse_with_undo(ctx)
+        return _undo(options["output"] or options["overlay"], dry=options["dry_run"])
     return _tune(_sources(options), options)
 
 
-def _undo(folder: Path | None) -> int:
-    from sgdoctor.cli.output import emit
-    from sgdoctor.fix import moe_files
+def _refuse_with_undo(ctx: click.Context) -> None:
+    """Raise UsageError for an option that was given and says how to tune: it would have no effect."""
+    if ctx.params["command"]:
+        raise UsageError("the command behind -- is for --tune-moe: --undo takes back the newest repair")
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if given and parameter.name not in UNDO_TAKES:
+            raise UsageError(
+                f"{parameter.opts[0]} is for --tune-moe: --undo takes back the newest repair, or that of "
+                "--output or --overlay DIR"
+            )
 
-    done = moe_files.undo(folder)
+
+def _undo(folder: Path | None, *, dry: bool) -> int:
+    from sgdoctor.cli.output import emit
+    from sgdoctor.fix import install, moe_files
+    from sgdoctor.fix import tune_moe_show as show
+
+    record = moe_files.undoable(folder)
+    _say(lambda width, encoding: show.undoing(record, width, encoding), aside=False)
+    if dry:
+        return 0
+    done = install.undo(record)
     emit(
         "".join(
             f"{each}\n" for each in [*done, "Restart the server: one that runs has read its config files."]

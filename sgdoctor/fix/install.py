@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -75,18 +76,51 @@ def _give_up(record: Record, why: OSError) -> None:
     raise UsageError(f"{said}; nothing was changed") from None
 
 
-def undo(records: Path) -> list[str]:
-    """Undo the newest repair recorded below ``records`` that is not undone; return what was done.
+def undoable(records: Path, within: Path | None = None) -> Record:
+    """Return the newest repair recorded below ``records`` that is not undone, where it can be undone.
 
-    Files that did not exist before are removed, others get their former content, last first. Raises
-    UsageError when there is nothing to undo, when a file was changed since (then none is touched: files of
-    one repair belong together) and when a file cannot be restored (then it can be run again).
+    ``within``: the folder in which all of its files must lie, since whoever wrote there wrote the manifest.
+    Raises UsageError when there is nothing to undo, when a file lies elsewhere or was changed since, and when
+    what a file is to be restored from is gone.
     """
     record = manifest.newest(records)
     if record is None:
         raise UsageError(f"nothing to undo: {records} has no repair that is not undone yet")
     try:
+        if within is not None:
+            _refuse_outside(record, within)
         _refuse_changed(record)
+    except OSError as error:
+        raise UsageError(f"{manifest.said(error, record.folder)}; nothing was undone") from None
+    return record
+
+
+def would_undo(record: Record) -> list[str]:
+    """Return what `undo` is going to do with each file, last first.
+
+    Raises UsageError for a file that cannot be read.
+    """
+    told = []
+    for file in reversed(record.manifest.files):
+        try:
+            content = manifest.read(Path(file.path))
+        except OSError as error:
+            raise UsageError(f"{manifest.said(error, record.folder)}; nothing was undone") from None
+        if content is not None and file.backup is None:
+            told.append(f"remove {file.path}")
+        elif file.backup is not None and (content is None or manifest.sha256(content) != file.before):
+            told.append(f"restore {file.path}, as it was before")
+    return told
+
+
+def undo(record: Record) -> list[str]:
+    """Undo a repair that `undoable` returned; return what was done.
+
+    Files that did not exist before are removed, others get their former content, last first; none is touched
+    when one was changed since, for files of one repair belong together. Raises UsageError when a file cannot
+    be restored; then it can be run again.
+    """
+    try:
         done = [_put_back(record, file) for file in reversed(record.manifest.files)]
         _remove_staged(record)
         done += _remove_folders(record)
@@ -94,6 +128,27 @@ def undo(records: Path) -> list[str]:
     except OSError as error:
         raise UsageError(f"{manifest.said(error, record.folder)}; nothing is lost, run it again") from None
     return [each for each in done if each] or [f"the repair of {record.manifest.date} had changed nothing"]
+
+
+def _refuse_outside(record: Record, within: Path) -> None:
+    """Refuse a manifest that names a place outside ``within``: it is of another folder, or was made up."""
+    inside = Path(os.path.realpath(within))
+    places = [Path(file.path) for file in record.manifest.files]
+    # The folder itself and those above it are created with it, and stay: the record lies in it.
+    places += [Path(each) for each in record.manifest.folders if not inside.is_relative_to(each)]
+    for place in places:
+        folder = Path(os.path.realpath(place.parent))
+        if ".." in place.parts or not (folder / place.name).is_relative_to(inside):
+            raise UsageError(
+                f"{record.folder / manifest.NAME} names {place}, which is not in {within}: was the folder "
+                "moved? Move it back to undo the repair, or remove its files yourself; nothing was undone"
+            )
+    for file in record.manifest.files:
+        if file.backup is not None and Path(file.backup).name != file.backup:
+            raise UsageError(
+                f"{record.folder / manifest.NAME} restores {file.path} from {file.backup}, which is not in "
+                "the same folder; nothing was undone"
+            )
 
 
 def _refuse_changed(record: Record) -> None:

@@ -124,8 +124,8 @@ def _saved(folder: Path, number: int, path: Path, content: bytes) -> Written:
 def newest(records: Path) -> Record | None:
     """Return the newest repair that was not undone, null when there is none.
 
-    A folder without a manifest is a repair that ended before it changed anything. Raises UsageError for a
-    manifest that cannot be read.
+    A folder without a manifest is a repair that ended before it changed anything, or that is just beginning:
+    it is passed over, and stays. Raises UsageError for a manifest that cannot be read.
     """
     try:
         names = sorted((path.name for path in records.iterdir() if path.is_dir()), reverse=True)
@@ -153,7 +153,14 @@ def _load(path: Path) -> Manifest | None:
     if (manifest.format, manifest.version) != (FORMAT, VERSION):
         what = f"{manifest.format} {manifest.version}"
         raise UsageError(f"{path} is {what}, this sgdoctor reads {FORMAT} {VERSION}; {way_out}")
+    if any("\0" in each for each in _paths(manifest)):
+        raise UsageError(f"{path} is no manifest of a repair: a path has a NUL character; {way_out}")
     return manifest
+
+
+def _paths(manifest: Manifest) -> list[str]:
+    files = [part for file in manifest.files for part in (file.path, file.backup) if part is not None]
+    return [*files, *manifest.folders]
 
 
 def write(path: Path, content: bytes) -> None:

@@ -278,9 +278,12 @@ def left_to_do(job: Job, target: Target) -> tuple[str, ...]:
     return (restart,)
 
 
-def undo(directory: Path | None = None) -> list[str]:
-    """Undo the newest repair of this host, or of an ``--output`` or ``--overlay`` DIR; see `install.undo`.
+def undoable(directory: Path | None = None) -> Record:
+    """Return the newest repair of this host, or of an ``--output`` or ``--overlay`` DIR, for `install.undo`.
 
-    Bundled files that an overlay got stay: a server may be reading them.
+    Bundled files that an overlay got are no part of it: a server may be reading them. Raises UsageError as
+    `install.undoable` does.
     """
-    return install.undo(manifest.state_folder() if directory is None else directory.absolute() / _RECORDS)
+    if directory is None:
+        return install.undoable(manifest.state_folder())
+    return install.undoable(directory.absolute() / _RECORDS, directory.absolute())

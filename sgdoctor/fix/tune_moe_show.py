@@ -1,12 +1,13 @@
-"""What the repair says before and after: the files, why, where, on what; then what was installed."""
+"""What the repair says: before, the files, why, where, on what; after, what was installed; what it undoes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sgdoctor.fix import moe_report
+from sgdoctor.fix import install, moe_report
+from sgdoctor.fix.manifest import Record
 from sgdoctor.fix.moe_plan import Plan
 from sgdoctor.fix.tune_moe import Done, Task, Wish
 from sgdoctor.report.layout import Line, flow, printable, words
@@ -94,6 +95,22 @@ def _undo(done: Done) -> str:
         "overlay": f" --overlay {target.root.parent}",
     }
     return f"sgdoctor fix --undo{folder[target.way]}"
+
+
+def undoing(record: Record, width: int = 80, encoding: str = "utf-8") -> list[Line]:
+    """Return what is going to be undone: when and for what it was installed, and each file."""
+    job = record.manifest.about.get("job")
+    what = job if isinstance(job, Mapping) else {}
+    known = [
+        f"{label}{what[name]}"
+        for name, label in (("device", ""), ("release", "SGLang "), ("triton", "Triton "))
+        if name in what
+    ]
+    title = " · ".join([f"undo the repair of {record.manifest.date}", *known])
+    shown = flow(words(printable(title, encoding), "title"), width)
+    for number, text in enumerate(install.would_undo(record)):
+        shown += _labelled("will" if number == 0 else "", text, width, encoding)
+    return [*shown, []]
 
 
 def _labelled(label: str, text: str, width: int, encoding: str) -> list[Line]:

@@ -108,8 +108,14 @@ def test_a_missing_configuration_is_tuned_installed_and_taken_back(host):
     again = host.tune()
     assert again.returncode == 0
     assert "nothing is missing" in again.stdout
+    shown = host.run("--undo", "--dry-run")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "SGLang 0.5.12 · Triton 3.6.0\n" in shown.stdout
+    assert f"will     remove {host.configs / DOWN}\n         remove {host.configs / UP}\n" in shown.stdout
+    assert (host.configs / UP).exists()
     undone = host.run("--undo")
     assert undone.returncode == 0
+    assert undone.stdout.startswith(shown.stdout)
     assert f"removed {host.configs / UP}" in undone.stdout
     assert {path.name for path in host.configs.glob("*")} == before
     assert "nothing to undo" in refused(host.run("--undo"), 2)
@@ -148,6 +154,32 @@ def test_the_report_is_json_and_a_page(host):
     undone = host.run("--undo", "--output", "out")
     assert undone.returncode == 0
     assert not (host.folder / "out/triton_3_6_0").exists()
+
+
+def test_the_report_is_a_picture(host):
+    done = host.tune("--output", "out", "--report", "report.png")
+    assert done.returncode == 0, done.stderr
+    assert (host.folder / "report.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_without_matplotlib_the_files_are_installed_all_the_same(host):
+    """A matplotlib that cannot be imported stands in for one that is not installed."""
+    (host.folder / "matplotlib.py").write_text("raise ImportError('not here')\n")
+    path = os.pathsep.join([str(host.folder), ROOT])
+    done = host.tune("--output", "out", "--report", "report.png", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    said = "no picture: matplotlib is not installed here (pip install 'sgdoctor[plot]')"
+    assert done.stderr.splitlines()[-1] == said
+    assert (host.folder / "out/triton_3_6_0" / UP).is_file()
+    assert not (host.folder / "report.png").exists()
+
+
+def test_a_folder_that_was_moved_is_not_undone(host):
+    assert host.tune("--output", "out").returncode == 0
+    (host.folder / "out").rename(host.folder / "moved")
+    said = refused(host.run("--undo", "--output", "moved"), 2)
+    assert f"names {host.folder}/out/triton_3_6_0/{UP}, which is not in {host.folder}/moved" in said
+    assert (host.folder / "moved/triton_3_6_0" / UP).is_file()
 
 
 def test_sglangs_own_tuner_is_judged_as_ours(host):
@@ -338,6 +370,11 @@ def test_a_log_names_what_is_missing(host):
         (("--tune-moe", "--log", "gone.log"), "gone.log"),
         (("--tune-moe", "--model", "gone"), "gone"),
         (("--undo", "--output", "gone"), "nothing to undo"),
+        (("--undo", "--effort", "quick"), "--effort is for --tune-moe: --undo takes back the newest repair"),
+        (("--undo", "--gpu", "0"), "--gpu is for --tune-moe"),
+        (("--undo", "--model", "m"), "--model is for --tune-moe"),
+        (("--undo", "--format", "json"), "--format is for --tune-moe"),
+        (("--undo", "--", "sglang", "serve"), "the command behind -- is for --tune-moe"),
     ],
 )
 def test_what_the_operator_must_change(sgdoctor, arguments, said):

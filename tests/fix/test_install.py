@@ -34,11 +34,15 @@ def repair(root: Path, state: Path, text: str = "new") -> manifest.Record:
     return install.install(contents(root, text), state, {"what": text})
 
 
+def undo(state: Path, within: Path | None = None) -> list[str]:
+    return install.undo(install.undoable(state, within))
+
+
 def test_what_did_not_exist_is_gone_after_undo(tmp_path, state):
     repair(tmp_path, state)
     assert tree(tmp_path) == {"configs/up": b"new up", "configs/down": b"new down"}
     folder = tmp_path / "configs"
-    assert install.undo(state) == [f"removed {folder}/down", f"removed {folder}/up", f"removed {folder}"]
+    assert undo(state) == [f"removed {folder}/down", f"removed {folder}/up", f"removed {folder}"]
     assert tree(tmp_path) == {}
     assert not folder.exists()
 
@@ -50,7 +54,7 @@ def test_what_was_there_is_there_again_after_undo(tmp_path, state):
     up.chmod(0o640)
     repair(tmp_path, state)
     assert up.read_bytes() == b"new up"
-    assert install.undo(state) == [f"removed {tmp_path}/configs/down", f"restored {up}"]
+    assert undo(state) == [f"removed {tmp_path}/configs/down", f"restored {up}"]
     assert tree(tmp_path) == {"configs/up": b"old up"}
     assert up.stat().st_mode & 0o777 == 0o640
 
@@ -68,17 +72,17 @@ def test_files_can_be_read_by_the_server_whoever_it_runs_as(tmp_path, state):
 def test_repairs_are_undone_one_after_the_other_the_newest_first(tmp_path, state):
     repair(tmp_path, state, "first")
     repair(tmp_path, state, "second")
-    install.undo(state)
+    undo(state)
     assert tree(tmp_path)["configs/up"] == b"first up"
-    install.undo(state)
+    undo(state)
     assert tree(tmp_path) == {}
     with pytest.raises(UsageError, match=f"nothing to undo: {state} has no repair that is not undone yet"):
-        install.undo(state)
+        undo(state)
 
 
 def test_nothing_was_ever_repaired(state):
     with pytest.raises(UsageError, match="nothing to undo"):
-        install.undo(state)
+        undo(state)
 
 
 def test_what_somebody_changed_since_is_left_alone_and_so_is_what_belongs_to_it(tmp_path, state):
@@ -87,17 +91,17 @@ def test_what_somebody_changed_since_is_left_alone_and_so_is_what_belongs_to_it(
     up.write_text("mine")
     before = tree(tmp_path)
     with pytest.raises(UsageError, match=f"{up} was changed since .*move it away.*did not exist before"):
-        install.undo(state)
+        undo(state)
     assert tree(tmp_path) == before
     up.unlink()  # as it said
-    install.undo(state)
+    undo(state)
     assert tree(tmp_path) == {}
 
 
 def test_other_files_in_a_folder_that_the_repair_created_keep_it(tmp_path, state):
     repair(tmp_path, state)
     (tmp_path / "configs" / "other").write_text("mine")
-    install.undo(state)
+    undo(state)
     assert tree(tmp_path) == {"configs/other": b"mine"}
 
 
@@ -115,7 +119,7 @@ def test_a_manifest_that_cannot_be_read_is_named(tmp_path, state, text, why):
     before = tree(tmp_path)
     (record.folder / "manifest.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError) as raised:
-        install.undo(state)
+        undo(state)
     assert str(raised.value).startswith(f"{record.folder}/manifest.json {why}")
     assert str(raised.value).endswith(f"move {record.folder} away to undo what was done before it")
     assert "\n" not in str(raised.value)
@@ -127,7 +131,7 @@ def test_a_manifest_of_a_later_sgdoctor_is_not_guessed_at(tmp_path, state):
     later = msgspec.structs.replace(record.manifest, version=2)
     (record.folder / "manifest.json").write_bytes(msgspec.json.encode(later))
     with pytest.raises(UsageError, match="is sgdoctor-fix 2, this sgdoctor reads sgdoctor-fix 1"):
-        install.undo(state)
+        undo(state)
 
 
 def test_a_lost_backup_is_found_out_before_anything_is_touched(tmp_path, state):
@@ -135,7 +139,7 @@ def test_a_lost_backup_is_found_out_before_anything_is_touched(tmp_path, state):
     record = repair(tmp_path, state, "second")
     (record.folder / "1-up").unlink()
     with pytest.raises(UsageError, match=r"1-up: no such file, so .*nothing was undone"):
-        install.undo(state)
+        undo(state)
     assert tree(tmp_path)["configs/down"] == b"second down"
 
 
@@ -223,7 +227,7 @@ CONTENTS = [({str(up)!r}, b"new"), ({str(down)!r}, b"x" * 5000)]
     assert ended.stdout == f"{tmp_path}/configs: File too large; nothing was changed\n"
     assert ended.returncode == 0
     assert tree(tmp_path) == before
-    install.undo(state)  # the first, of which the failed one left no trace
+    undo(state)  # the first, of which the failed one left no trace
     assert tree(tmp_path) == {}
 
 
@@ -237,7 +241,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
     assert tree(tmp_path) == {}
     assert list(state.iterdir()) == []
     with pytest.raises(UsageError, match="nothing to undo"):
-        install.undo(state)
+        undo(state)
 
 
 def at_rename(number: int, what: str, *, of: tuple[str, ...] = ("up", "down")) -> str:
@@ -275,7 +279,7 @@ def test_what_cannot_be_put_back_can_be_undone_later(tmp_path, state):
     assert "putting back what was there failed, too" in ended.stdout
     assert "sgdoctor fix --undo, when that is mended" in ended.stdout
     assert tree(tmp_path)["configs/up"] == b"new up"
-    assert install.undo(state) == [f"restored {tmp_path}/configs/up"]
+    assert undo(state) == [f"restored {tmp_path}/configs/up"]
     assert tree(tmp_path) == before
 
 
@@ -285,7 +289,7 @@ def test_undo_works_after_a_kill_between_the_two_files(tmp_path, state):
     assert child(at_rename(2, KILL), tmp_path, state).returncode == -signal.SIGKILL
     assert tree(tmp_path)["configs/up"] == b"new up"
     assert tree(tmp_path)["configs/down"] == b"first down"
-    assert install.undo(state) == [f"restored {tmp_path}/configs/up"]
+    assert undo(state) == [f"restored {tmp_path}/configs/up"]
     assert tree(tmp_path) == before
 
 
@@ -293,7 +297,7 @@ def test_undo_works_after_a_kill_before_the_first_file(tmp_path, state):
     repair(tmp_path, state, "first")
     before = tree(tmp_path)
     assert child(at_rename(1, KILL), tmp_path, state).returncode == -signal.SIGKILL
-    (said,) = install.undo(state)
+    (said,) = undo(state)
     assert said.endswith("had changed nothing")
     assert tree(tmp_path) == before
 
@@ -302,16 +306,87 @@ def test_a_repair_killed_before_its_manifest_was_written_does_not_count(tmp_path
     assert child(at_rename(1, KILL, of=("manifest.json",)), tmp_path, state).returncode == -signal.SIGKILL
     assert len(list(state.iterdir())) == 1
     with pytest.raises(UsageError, match="nothing to undo"):
-        install.undo(state)
+        undo(state)
+
+
+def test_the_repair_before_one_that_was_killed_at_its_start_is_the_newest(tmp_path, state):
+    """The one that was killed had changed nothing; its folder may be that of one that is just beginning."""
+    record = repair(tmp_path, state, "first")
+    assert child(at_rename(1, KILL, of=("manifest.json",)), tmp_path, state).returncode == -signal.SIGKILL
+    (left,) = set(state.iterdir()) - {record.folder}
+    assert install.undoable(state).folder == record.folder
+    undo(state)
+    assert tree(tmp_path) == {}
+    assert left.is_dir()
+
+
+def test_what_undo_is_going_to_do_is_told_before(tmp_path, state):
+    repair(tmp_path, state, "first")
+    (tmp_path / "configs" / "down").unlink()
+    record = repair(tmp_path, state, "second")
+    folder = tmp_path / "configs"
+    assert install.would_undo(record) == [f"remove {folder}/down", f"restore {folder}/up, as it was before"]
+    assert tree(tmp_path)["configs/up"] == b"second up"
+    undo(state)
+    assert install.would_undo(record) == []
+
+
+def test_a_folder_that_was_moved_is_not_undone_where_it_was(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    install.install(contents(here), here / "records", {})
+    here.rename(there)
+    before = tree(tmp_path)
+    with pytest.raises(
+        UsageError, match=rf"names {here}/configs/up, which is not in {there}: was the folder"
+    ):
+        undo(there / "records", there)
+    assert tree(tmp_path) == before
+    there.rename(here)  # as it said
+    undo(here / "records", here)
+    assert not (here / "configs").exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"path": "{other}/mine"}, "names {other}/mine, which is not in {folder}"),
+        ({"path": "{folder}/../other/mine"}, "names {folder}/../other/mine, which is not in"),
+        ({"path": "{folder}/link/mine"}, "names {folder}/link/mine, which is not in"),
+        ({"folders": "{other}/empty"}, "names {other}/empty, which is not in"),
+        ({"backup": "../../other/mine"}, "from ../../other/mine, which is not in the same folder"),
+        ({"backup": "{other}/mine"}, "which is not in the same folder"),
+        ({"path": "a\0b"}, "a path has a NUL character"),
+    ],
+)
+def test_a_manifest_that_reaches_out_of_its_folder_is_refused(tmp_path, names, said):
+    """Whoever may write into a shared folder may not have files removed elsewhere."""
+    folder, other = tmp_path / "shared", tmp_path / "other"
+    (other / "empty").mkdir(parents=True)
+    (other / "mine").write_bytes(b"new up")
+    record = install.install({folder / "up": b"new up"}, folder / "records", {})
+    (folder / "link").symlink_to(other)
+    given = {name: value.format(folder=folder, other=other) for name, value in names.items()}
+    manifest_of = record.manifest
+    file = msgspec.structs.replace(manifest_of.files[0], **{k: v for k, v in given.items() if k != "folders"})
+    folders = (given["folders"],) if "folders" in given else manifest_of.folders
+    forged = msgspec.structs.replace(manifest_of, files=(file,), folders=folders)
+    (record.folder / "manifest.json").write_bytes(msgspec.json.encode(forged))
+    before = tree(tmp_path)
+    with pytest.raises(UsageError) as raised:
+        undo(folder / "records", folder)
+    assert said.format(folder=folder, other=other) in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert tree(tmp_path) == before
+    assert (other / "empty").is_dir()
 
 
 def test_undo_killed_halfway_is_done_by_the_next(tmp_path, state):
     repair(tmp_path, state, "first")
     before = tree(tmp_path)
     repair(tmp_path, state, "second")
-    undo = f"install.install = lambda *_: install.undo(Path({str(state)!r}))"
-    assert child(at_rename(2, KILL) + undo, tmp_path, state).returncode == -signal.SIGKILL
+    again = f"install.install = lambda *_: install.undo(install.undoable(Path({str(state)!r})))"
+    assert child(at_rename(2, KILL) + again, tmp_path, state).returncode == -signal.SIGKILL
     assert tree(tmp_path)["configs/down"] == b"first down"
     assert tree(tmp_path)["configs/up"] == b"second up"
-    assert install.undo(state) == [f"restored {tmp_path}/configs/up"]
+    assert undo(state) == [f"restored {tmp_path}/configs/up"]
     assert tree(tmp_path) == before

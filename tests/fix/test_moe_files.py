@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sgdoctor.configs import lint, places
 from sgdoctor.errors import UsageError
-from sgdoctor.fix import moe_files
+from sgdoctor.fix import install, moe_files
 from sgdoctor.tune.model import Pair
 from sgdoctor.tune.space import BLOCKS_K, BLOCKS_M, BLOCKS_N, GROUPS, STAGES, WARPS, Config
 from tests.fix import made
@@ -222,17 +222,17 @@ def test_undo_takes_the_new_files_out_of_an_overlay_and_leaves_the_bundled_ones(
     (bundled / "triton_3_6_0" / made.UP).write_text('{"1": {}}')
     target = moe_files.overlay(made.job(), tmp_path / "over", bundled)
     moe_files.put_in_place(made.tuning(), target)
-    assert moe_files.undo(tmp_path / "over") == [
+    assert install.undo(moe_files.undoable(tmp_path / "over")) == [
         f"removed {target.path(made.DOWN)}",
         f"restored {target.path(made.UP)}",
     ]
     assert [path.name for path in target.folder.iterdir()] == [made.UP]
     assert target.path(made.UP).read_text() == '{"1": {}}'
     with pytest.raises(UsageError, match="nothing to undo"):
-        moe_files.undo(tmp_path / "over")
+        install.undo(moe_files.undoable(tmp_path / "over"))
 
 
 def test_undo_without_a_folder_is_that_of_this_host(tmp_path):
     moe_files.put_in_place(made.tuning(), moe_files.in_place(made.job(), tmp_path / "configs"))
-    assert len(moe_files.undo()) == 4  # two files, triton_3_6_0 and configs
+    assert len(install.undo(moe_files.undoable())) == 4  # two files, triton_3_6_0 and configs
     assert not (tmp_path / "configs").exists()
