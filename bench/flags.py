@@ -10,12 +10,11 @@ not installed empty stand-ins take their place, so what is measured is SGLang's 
 
 from __future__ import annotations
 
-import resource
-import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from processor_time import medians
 
 ROOT = Path(__file__).parents[1]
 RELEASES = ("0.5.10", "0.5.16", "0.5.23")
@@ -48,14 +47,6 @@ load({folder!r})[1].parse_args(["--model-path", "m"])
 """
 
 
-def cpu_seconds(code: str) -> float:
-    """Return user and system time of one interpreter that runs ``code``."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def programs(folder: Path, cache: str) -> dict[str, str]:
     """Return what is measured of the SGLang in ``folder``; ``cache`` is a folder for what was read of it."""
     version = folder.name
@@ -81,16 +72,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sgdoctor-bench-") as cache:
         for folder in folders:
             measured |= programs(folder.resolve(), cache)
-        for code in measured.values():
-            cpu_seconds(code)  # compiles what is not compiled yet and fills the warm cache
-        taken: dict[str, list[float]] = {name: [] for name in measured}
-        for _ in range(ROUNDS):
-            for name, code in measured.items():
-                taken[name].append(cpu_seconds(code))
-    medians = {name: statistics.median(values) for name, values in taken.items()}
-    bare = medians["an interpreter"]
+        commands = {name: [sys.executable, "-W", "ignore", "-c", code] for name, code in measured.items()}
+        taken = medians(commands, ROOT, ROUNDS)
+    bare = taken["an interpreter"]
     print(f"{'':<58}{'CPU ms':>8}{'above bare':>12}")
-    for name, seconds in medians.items():
+    for name, seconds in taken.items():
         print(f"{name:<58}{seconds * 1000:>8.0f}{(seconds - bare) * 1000:>12.0f}")
 
 

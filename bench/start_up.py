@@ -9,11 +9,10 @@ its ratio to the bare interpreter. Wall-clock time is not measured: it says more
 
 from __future__ import annotations
 
-import os
-import statistics
-import subprocess
 import sys
 from pathlib import Path
+
+from processor_time import medians
 
 SCENARIO = Path(__file__).parents[1] / "tests" / "scenarios" / "rtx-pro-6000"
 ROUNDS = 15
@@ -27,6 +26,8 @@ CHECK = [
     "config.json",
     "--environment",
     "environment.json",
+    "--fail-on",
+    "never",
 ]
 COMMANDS = {
     "python -I -c pass": [sys.executable, "-I", "-c", "pass"],
@@ -37,26 +38,12 @@ COMMANDS = {
 }
 
 
-def cpu_seconds(command: list[str]) -> float:
-    """Return user and system time of one run, children included."""
-    before = os.times()
-    subprocess.run(command, cwd=SCENARIO, capture_output=True, check=False)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
-
-
 def main() -> None:
     """Measure and print the table."""
-    for command in COMMANDS.values():
-        cpu_seconds(command)  # compiles what is not compiled yet
-    taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for _ in range(ROUNDS):
-        for name, command in COMMANDS.items():
-            taken[name].append(cpu_seconds(command))
-    medians = {name: statistics.median(values) for name, values in taken.items()}
-    bare = medians["python -I -c pass"]
+    taken = medians(COMMANDS, SCENARIO, ROUNDS)
+    bare = taken["python -I -c pass"]
     print(f"{'':<26}{'CPU ms':>8}{'above bare':>12}{'ratio':>8}")
-    for name, seconds in medians.items():
+    for name, seconds in taken.items():
         print(f"{name:<26}{seconds * 1000:>8.0f}{(seconds - bare) * 1000:>12.0f}{seconds / bare:>8.1f}")
 
 
