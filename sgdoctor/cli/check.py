@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sgdoctor.cli.options import FORMAT
 from sgdoctor.cli.sources import SourcesCommand, source_options, sources_from
 
 if TYPE_CHECKING:
     from sgdoctor.report.model import Report
 
-FORMATS = ("terminal", "json")
 SEVERITIES = ("error", "warning", "info", "never")
 
-_FORMAT = f"{' or '.join(FORMATS)}. Default: terminal."
 _FAIL_ON = "Exit with 1 at findings this bad: error, warning, info or never. Default: error."
 
 _TARGET = "At another release (or sglang=latest), and what changes on the way there."
@@ -40,9 +39,7 @@ Each source alone is enough for the rules that it can decide; the others are cou
 @source_options
 @click.option("--target", metavar="sglang=VERSION", help=_TARGET)
 @click.option("--from-version", metavar="VERSION", help=_FROM)
-@click.option(
-    "--format", "form", metavar="FORMAT", type=click.Choice(FORMATS), default="terminal", help=_FORMAT
-)
+@FORMAT
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the report there.")
 @click.option("--fail-on", metavar="SEVERITY", type=click.Choice(SEVERITIES), default="error", help=_FAIL_ON)
 @click.option("--strict", is_flag=True, help="Exit with 3 when a named source could be read only in part.")
