@@ -167,9 +167,15 @@ def test_a_working_folder_that_is_gone_is_no_reason_not_to_launch(deployment, of
 # --- signals ------------------------------------------------------------------------------------------------
 
 
+def not_ignored():
+    """Set the signals that end a process to what a login has, also where nohup or ``&`` had them ignored."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_to_the_gates_process_is_one_to_the_server(deployment, number):
-    with deployment.start(*SERVE, options=ONLY) as child:
+    with deployment.start(*SERVE, options=ONLY, preexec_fn=not_ignored) as child:
         assert child.stdout.readline().decode().split()[:2] == ["up", str(child.pid)]
         child.stdout.readline()
         child.send_signal(number)
@@ -179,7 +185,7 @@ def test_a_signal_to_the_gates_process_is_one_to_the_server(deployment, number):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_during_the_check_ends_it_and_nothing_is_launched(deployment, hung, number):
-    with deployment.start(*SERVE, options=hung) as child:
+    with deployment.start(*SERVE, options=hung, preexec_fn=not_ignored) as child:
         while len(deployment.left()) < 2:
             time.sleep(0.02)
         child.send_signal(number)
@@ -193,6 +199,7 @@ def on_a_terminal(deployment, *words, options):
     pid, terminal = pty.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
+            not_ignored()
             os.chdir(deployment.folder)
             os.execve(GATE[0], [*GATE, *map(str, options), "--", *words], deployment.environment())  # noqa: S606
         os._exit(99)
