@@ -41,7 +41,10 @@ def read_server_info_file(facts: Facts, path: Path) -> list[str] | None:
     """
     payload = read_json(path, MAX_BYTES, "no answer of /server_info")
     if is_refusal(payload):
-        raise Undecided(f"{path}: holds a refusal: /server_info of this server needs its API key")
+        raise Undecided(
+            f"{path}: holds a refusal: /server_info of this server needs its API key; save the answer with "
+            "curl -H 'Authorization: Bearer KEY', or ask with --url and --api-key"
+        )
     reason = objection(payload)
     if reason is not None:
         raise UsageError(f"{path}: no answer of /server_info: {reason}")

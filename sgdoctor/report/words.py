@@ -153,7 +153,8 @@ def phrase(fact: str, value: Any) -> str:
     """Return what ``fact`` says, in a few words."""
     if fact == "log.match":
         return f'"{shorten(str(value))}"'
-    return shorten(_phrase(fact, value))
+    said = _phrase(fact, value)
+    return said if is_absence(fact, value) else shorten(said)  # "not set" stands at the end
 
 
 def _phrase(fact: str, value: Any) -> str:  # noqa: PLR0911 (one a family)

@@ -193,7 +193,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_saved_refusal_says_that_the_key_is_needed() -> None:
-    with pytest.raises(Undecided, match="needs its API key"):
+    with pytest.raises(Undecided, match="needs its API key; save the answer with curl"):
         server_info.read_server_info_file(Facts(), CAPTURES / "api-key-set" / "server_info.json")
 
 

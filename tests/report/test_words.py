@@ -25,6 +25,11 @@ from sgdoctor.report.words import action, phrase
         ("arg.fp8_gemm_runner_backend", "auto", "--fp8-gemm-backend auto"),
         ("env.SGLANG_MOE_CONFIG_DIR", "/configs", "SGLANG_MOE_CONFIG_DIR=/configs"),
         ("env.SGLANG_MOE_CONFIG_DIR", None, "SGLANG_MOE_CONFIG_DIR not set"),
+        (
+            "env.SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
+            None,
+            "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN not set",
+        ),
         ("package.flashinfer_python", "0.6.7.post2", "flashinfer-python 0.6.7.post2"),
         ("package.kernels", None, "no kernels"),
         ("pin.torch", "2.9.1", "pins torch 2.9.1"),
