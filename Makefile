@@ -63,12 +63,14 @@ $(VENV)/.developed: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group tests --group lint --group package
 	@touch $@
 
+# The last line is what sgdoctor itself needs, which is not installed: children must find it by its place.
 # Triton 3.6.0 whatever Triton this torch names: the measured sweeps are its, and it compiles without a GPU.
 $(KERNELS)/.installed:
 	$(PYTHON) -m venv $(KERNELS)
 	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps triton==3.6.0
 	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check "numpy<2.4" hypothesis pytest packaging ray==2.60.0
+	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check click google-re2 msgspec nvidia-ml-py psutil pyyaml requests rich tree-sitter tree-sitter-bash
 	@touch $@
 
 clean:

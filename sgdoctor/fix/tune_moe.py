@@ -218,9 +218,20 @@ def _workers(task: Task, wish: Wish) -> Workers:
     from sgdoctor.tune.ray_pool import RayPool, expected_of
 
     measure = RayPool(
-        "measure", workers.measuring(job), address=wish.ray, expected=expected_of(job), cache=cache, depth=2
+        "measure",
+        workers.measuring(job),
+        address=wish.ray,
+        expected=expected_of(job),
+        cache=cache,
+        depth=2,
+        timeout=workers.MEASURE_SECONDS,
+        environment={"TRITON_INTERPRET": "0"},
     )
-    return Workers(workers.compilers(job, python=python, cache=cache), measure)
+    try:
+        return Workers(workers.compilers(job, python=python, cache=cache), measure)
+    except BaseException:  # an interrupt, too: the cluster keeps no worker of ours
+        measure.close()
+        raise
 
 
 def _checkout(planned: Planned, wish: Wish) -> Checkout:

@@ -115,15 +115,19 @@ class Pool(Dispatcher[_Child]):
                 "install sgdoctor with pip"
             )
         ours, theirs = socket.socketpair()
-        process = subprocess.Popen(
-            [self.python, "-c", _BOOTSTRAP, str(package), str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, **self.environments[place]},
-            start_new_session=True,
-        )
-        theirs.close()
+        with theirs:
+            try:
+                process = subprocess.Popen(
+                    [self.python, "-c", _BOOTSTRAP, str(package), str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env={**os.environ, **self.environments[place]},
+                    start_new_session=True,
+                )
+            except OSError:
+                ours.close()
+                raise
         ours.settimeout(self.timeout)  # a child that hangs reads nothing, and the buffer is finite
         deadline = time.monotonic() + START_SECONDS
         child = _Child(place=place, process=process, connection=ours, deadline=deadline)

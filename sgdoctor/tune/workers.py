@@ -13,7 +13,7 @@ from sgdoctor.tune.model import Job
 from sgdoctor.tune.pool import Pool
 
 _COMPILE_SECONDS = 120.0
-_MEASURE_SECONDS = 90.0
+MEASURE_SECONDS = 90.0  # how long a task may take
 
 
 @dataclass
@@ -50,7 +50,7 @@ def local(job: Job, gpus: Sequence[str], *, python: str, cache: Path) -> Workers
         "measure",
         measuring(job),
         depth=2,
-        timeout=_MEASURE_SECONDS,
+        timeout=MEASURE_SECONDS,
         python=python,
         environments=[{**_environment(cache), "CUDA_VISIBLE_DEVICES": uuid} for uuid in gpus],
     )
