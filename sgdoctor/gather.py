@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SERVER_SECONDS = 5.0
 IMAGE_SOURCES = Path("/sgl-workspace/sglang/python")  # where SGLang's own images have it
 INSTALLATION = "this installation"
+_DRAFT_OPTIONS = ("--speculative-draft-model-path", "--speculative-draft-model")
 
 Progress = Callable[[str], None]
 Result = TypeVar("Result")
@@ -222,6 +223,7 @@ def read_model(each: Gathered, sources: Sources) -> None:
     from sgdoctor.collect import model
 
     facts = each.facts
+    _read_draft(each)
     overrides = _overrides(each)
     if sources.model:
         path = Path(sources.model)
@@ -238,6 +240,21 @@ def read_model(each: Gathered, sources: Sources) -> None:
 
 
 def _overrides(each: Gathered) -> dict[str, Any]:
+def _read_draft(each: Gathered) -> None:
+    """Read the config.json of the draft model where the command names one that is here."""
+    written = each.command.written(*_DRAFT_OPTIONS) if each.command is not None else None
+    path = written or each.facts.value("arg.speculative_draft_model_path")
+    if not path:
+        return
+    from sgdoctor.collect import draft_model, model
+
+    found = model.find_model(str(path), _mounted(each.command), _cache_variables(each.facts))
+    if found is not None:
+        draft_model.read_draft(each.facts, found)
+    else:
+        each.facts.set_unknown(draft_model.FACT, f"the draft model {path} is not on this machine")
+
+
     """Return what --json-model-override-args changes in the model's config."""
     text = each.command.written("--json-model-override-args") if each.command is not None else None
     try:

@@ -16,6 +16,9 @@ ENVIRONMENT_ALLOWED = re.compile(
     r"|LD_PRELOAD$|LD_LIBRARY_PATH$|PYTHONPATH$|VIRTUAL_ENV$|CONDA_PREFIX$|HOME$|PATH$)"
 )
 _SECRET_NAME = re.compile(r"(?i)(token|secret|passw|api_?key|credential|private)")
+# A number of tokens: SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK=128 is a size, no secret.
+_COUNTS_TOKENS = re.compile(r"_TOKENS(?:_|\Z)")
+_COUNT = re.compile(r"[0-9]{1,9}\Z")
 
 _TEXT_PATTERNS = (
     # --api-key VALUE, --api-key=VALUE
@@ -58,7 +61,13 @@ def argument(destination: str, value: object) -> object:
 def environment(variables: dict[str, str]) -> dict[str, str]:
     """Return the variables a doctor may know, their secrets replaced."""
     return {
-        name: REDACTED if _SECRET_NAME.search(name) else text(value)
+        name: REDACTED if _is_secret(name, value) else text(value)
         for name, value in variables.items()
         if ENVIRONMENT_ALLOWED.match(name)
     }
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if _COUNTS_TOKENS.search(name) and _COUNT.match(value):
+        return False
+    return bool(_SECRET_NAME.search(name))
