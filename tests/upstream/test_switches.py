@@ -8,8 +8,10 @@ from sgdoctor.facts import Facts
 from sgdoctor.upstream import switches
 
 
-def switched(**variables):
+def switched(release=None, **variables):
     facts = Facts()
+    if release is not None:
+        facts.set("sglang.version", release, source="packages", place="metadata")
     for name, value in variables.items():
         facts.set(f"env.{name}", value, source="launch", place="launch.sh:3")
     switches.derive(facts)
@@ -52,3 +54,34 @@ def test_a_switch_rests_on_the_place_where_its_variable_was_read():
     facts = switched(SGLANG_DISABLE_CUDNN_CHECK="1")
     (root,) = facts.roots("cudnn.check_off").values()
     assert root.provenance[0].place == "launch.sh:3"
+
+
+def test_a_variable_names_the_kernel_of_fp8_and_of_nvfp4_layers():
+    facts = switched(SGLANG_SUPPORT_CUTLASS_BLOCK_FP8="y", SGLANG_FLASHINFER_FP4_GEMM_BACKEND="cudnn")
+    assert facts.value("fp8_gemm.cutlass_by_variable") is True
+    assert facts.value("fp4_gemm.backend_by_variable") is True
+
+
+@pytest.mark.parametrize(
+    ("release", "variable", "gone"),
+    [
+        ("0.5.9", "SGLANG_SUPPORT_CUTLASS_BLOCK_FP8", False),
+        ("0.5.10", "SGLANG_SUPPORT_CUTLASS_BLOCK_FP8", True),
+        ("0.5.10.dev3", "SGLANG_ENABLE_FLASHINFER_GEMM", True),
+        ("0.5.17", "SGLANG_CUTLASS_MOE", False),
+        ("0.5.18", "SGLANG_CUTLASS_MOE", True),
+    ],
+)
+def test_a_release_stops_reading_a_variable(release, variable, gone):
+    facts = switched(release, **{variable: "1"})
+    assert facts.value("variables.gone") == ([variable] if gone else [])
+
+
+@pytest.mark.parametrize("value", [None, "", "0", "False", "no"])
+def test_a_variable_that_is_not_set_or_off_is_not_missed(value):
+    assert switched("0.5.23", SGLANG_CUTLASS_MOE=value).value("variables.gone") == []
+
+
+def test_which_variables_are_gone_depends_on_the_release():
+    assert not switched(SGLANG_CUTLASS_MOE="1").known("variables.gone")
+    assert not switched("main", SGLANG_CUTLASS_MOE="1").known("variables.gone")
