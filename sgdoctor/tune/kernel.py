@@ -57,11 +57,13 @@ def load(path: Path, capability: Capability, *, runtime_group: bool = False, pdl
     """Return the module in ``path``, as SGLang on a GPU of ``capability`` would see it.
 
     ``runtime_group`` makes GROUP_SIZE_M a run-time argument, so that one binary serves all its values while
-    exploring. ``pdl`` overrides whether launches overlap (0.5.19 and later do on 9.0 and newer). Raises
-    KernelNotLoaded when the file has no such launcher or its import fails.
+    exploring. ``pdl`` overrides whether launches overlap (0.5.19 and later do on 9.0 and newer); they do not
+    with ``runtime_group``, since how they do depends on the batch size (GDC_EARLY, a constant of the binary).
+    Raises KernelNotLoaded when the file has no such launcher or its import fails.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    stubs = _stubs(capability, pdl=capability[0] >= 9 if pdl is None else pdl)
+    overlap = capability[0] >= 9 if pdl is None else pdl
+    stubs = _stubs(capability, pdl=overlap and not runtime_group)
     imports = _Imports()
     tree = imports.visit(tree)
     if runtime_group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,11 +81,15 @@ class Operands:
 
     def rows(self, gemm: str, config: Config, routing: Routing) -> int:
         """Return how many rows the side of a product has that is laid out by slot or by sorted position."""
-        in_sorted_order = gemm == "up_sorted" or (gemm == "down" and config.tma)
-        if not in_sorted_order:
+        if not self.in_sorted_order(gemm, config):
             return routing.slots
         # fused_moe.py: total_tokens
         return routing.slots + min(routing.slots, self.problem.experts + 1) * (config.block_m - 1)
+
+    def in_sorted_order(self, gemm: str, config: Config) -> bool:
+        """Whether that side is laid out by sorted position; the int4 kernel does not know that order."""
+        wanted = gemm == "up_sorted" or (gemm == "down" and config.tma)
+        return wanted and self.problem.kind != "int4"
 
     def activation(self, gemm: str, config: Config, routing: Routing) -> Any:
         """Return the activations as the launcher wants them, with their quantized form attached."""
@@ -193,10 +198,13 @@ class _Maker:
         return data
 
 
-def reference(operands: Operands, gemm: str, config: Config, routing: Routing, turn: int = 0) -> Any:
-    """Compute the product in float32 from the dequantized operands, laid out as the kernel writes it.
+def _expected(
+    operands: Operands, gemm: str, config: Config, routing: Routing, turn: int
+) -> Iterator[tuple[Any, Any]]:
+    """Yield, an expert at a time, rows of the result and what they should be: in float32, dequantized.
 
-    Rows that the kernel does not write (padding in sorted order) are zero; those of absent experts too.
+    One expert's rows are little beside those of a large batch: there need be no room for all in float32.
+    Rows of absent experts are zero, but in sorted order: nobody reads them there, and no release writes them.
     """
     torch = _torch()
     problem = operands.problem
@@ -207,20 +215,22 @@ def reference(operands: Operands, gemm: str, config: Config, routing: Routing, t
     slots = torch.arange(routing.slots, device=ids.device)
     position = _positions(config, routing)
     down = gemm == "down"
-    source = (position if config.tma else slots) if down else slots // problem.topk
-    target = position if gemm == "up_sorted" else slots
-    rows = routing.slots if down else operands.rows(gemm, config, routing)
-    out = torch.zeros(rows, n, dtype=torch.float32, device=ids.device)
+    in_sorted_order = operands.in_sorted_order(gemm, config)
+    source = (position if in_sorted_order else slots) if down else slots // problem.topk
+    target = position if in_sorted_order and not down else slots
     activation = operands.activations["down" if down else "up"]
-    for expert in ids[ids >= 0].unique().tolist():
+    for expert in ids.unique().tolist():
         here = (ids == expert).nonzero().flatten()
+        if expert < 0:
+            if down or not in_sorted_order:
+                yield target[here], torch.zeros(len(here), n, dtype=torch.float32, device=ids.device)
+            continue
         a = _dequantized(activation, source[here], k, problem, weight=False)
         b = _dequantized(weight, expert, k, problem, weight=True)
         product = a @ b.T
         if down:
             product *= routing.weights.flatten()[here][:, None].float()
-        out[target[here]] = product
-    return out
+        yield target[here], product
 
 
 def _positions(config: Config, routing: Routing) -> Any:
@@ -254,13 +264,19 @@ def _dequantized(matrix: Matrix, index: Any, k: int, problem: Problem, *, weight
 
 
 def relative_error(operands: Operands, gemm: str, config: Config, routing: Routing, turn: int = 0) -> float:
-    """Return ‖result - reference‖ / ‖reference‖ of what the last launch wrote; NaN results give NaN."""
-    expected = reference(operands, gemm, config, routing, turn)
-    got = operands.result(gemm, config, routing).reshape(expected.shape).float()
-    if gemm == "up_sorted":
-        rows = _positions(config, routing)
-        expected, got = expected[rows], got[rows]
-    return float((got - expected).norm() / expected.norm())
+    """Return ‖result - expected‖ / ‖expected‖ of what the last launch wrote; NaN results give NaN.
+
+    Where all of a batch went to absent experts the result must be zero: then it is 0, else infinite.
+    """
+    n, _ = operands.problem.shape(gemm)
+    got = operands.result(gemm, config, routing).view(-1, n)
+    wrong = size = 0.0
+    for rows, expected in _expected(operands, gemm, config, routing, turn):
+        wrong += float((got[rows].float() - expected).square().sum())
+        size += float(expected.square().sum())
+    if size:
+        return math.sqrt(wrong / size)
+    return wrong if math.isnan(wrong) else math.inf if wrong else 0.0
 
 
 def _torch() -> Any:
