@@ -37,6 +37,7 @@ class Gathered(msgspec.Struct):
     looked: list[Looked] = []
     command: Any = None  # the LaunchCommand, read once the release is known
     python: str | None = None
+    python_path: tuple[Path, ...] = ()  # of that Python's PYTHONPATH
 
     @property
     def name(self) -> str:
@@ -222,8 +223,8 @@ def read_model(each: Gathered, sources: Sources) -> None:
     """Read the config.json that was named, or that of the launch command's model where it is here."""
     from sgdoctor.collect import model
 
-    facts = each.facts
     _read_draft(each)
+    facts = each.facts
     overrides = _overrides(each)
     if sources.model:
         path = Path(sources.model)
@@ -239,7 +240,6 @@ def read_model(each: Gathered, sources: Sources) -> None:
         facts.notes.append(f"{name} is not on this machine: pass its config.json with --model")
 
 
-def _overrides(each: Gathered) -> dict[str, Any]:
 def _read_draft(each: Gathered) -> None:
     """Read the config.json of the draft model where the command names one that is here."""
     written = each.command.written(*_DRAFT_OPTIONS) if each.command is not None else None
@@ -255,6 +255,7 @@ def _read_draft(each: Gathered) -> None:
         each.facts.set_unknown(draft_model.FACT, f"the draft model {path} is not on this machine")
 
 
+def _overrides(each: Gathered) -> dict[str, Any]:
     """Return what --json-model-override-args changes in the model's config."""
     text = each.command.written("--json-model-override-args") if each.command is not None else None
     try:
@@ -298,7 +299,7 @@ def read_python(each: Gathered, found: PythonEnvironment, say: Progress, *, deep
     """Read the packages of an environment, and try the import where that was asked for."""
     from sgdoctor.collect import packages
 
-    each.python = found.place
+    each.python, each.python_path = found.place, found.python_path
     each.look("packages", found.place, lambda: packages.read_packages(each.facts, found), named=False)
     if deep:
         say(f"importing sglang with {found.place}")
@@ -309,8 +310,7 @@ def read_this_machine(each: Gathered, say: Progress, *, deep: bool) -> bool:
     """Read this machine for a command that will run here: only where SGLang is installed."""
     from sgdoctor.collect import gpus, host, python_env
 
-    python = python_env.default_python(os.environ, sys.prefix)
-    found = python_env.locate(python) if python else None
+    found = python_env.default(os.environ, sys.prefix)
     if (found is None or not python_env.has_sglang(found)) and IMAGE_SOURCES.is_dir():
         found = python_env.locate(str(IMAGE_SOURCES))
     if found is None or not python_env.has_sglang(found):

@@ -53,7 +53,7 @@ def _running(running: RunningServer, patterns: Mapping[str, str], say: Progress)
     except UsageError as error:
         facts.notes.append(str(error))
     found = processes.environment_of(running)
-    each.python = found.place
+    each.python, each.python_path = found.place, found.python_path
     each.look("packages", found.place, lambda: packages.read_packages(facts, found), named=False)
     gpus.read_gpus(facts, visible=(running.variables or {}).get("CUDA_VISIBLE_DEVICES"))
     host.read_host(facts, root=running.root, variables=running.variables, python=found.python)

@@ -36,7 +36,7 @@ def read(each: Gathered, sources: Sources, say: Callable[[str], None]) -> None:
     found = _python(each, sources)
     if found is not None:
         say("reading the packages")
-        each.python = found.place
+        each.python, each.python_path = found.place, found.python_path
         each.look("packages", found.place, lambda: packages.read_packages(facts, found), named=False)
     say("asking the driver for the GPUs")
     gpus.read_gpus(facts, visible=facts.value("env.CUDA_VISIBLE_DEVICES"))

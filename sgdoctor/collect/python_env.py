@@ -30,7 +30,7 @@ class PythonEnvironment(msgspec.Struct, frozen=True):
 
     ``search`` are its folders on this machine in the order in which Python searches them. ``interpreter`` is
     set when it can be run from here; ``root`` when the paths belong to another mount namespace
-    (/proc/PID/root).
+    (/proc/PID/root). ``python_path`` are those that PYTHONPATH named: the interpreter needs them there again.
     """
 
     place: str
@@ -40,6 +40,7 @@ class PythonEnvironment(msgspec.Struct, frozen=True):
     interpreter: str | None = None
     root: Path = Path("/")
     problems: tuple[str, ...] = ()
+    python_path: tuple[Path, ...] = ()
 
 
 def locate(
@@ -51,6 +52,10 @@ def locate(
     these.
     """
     extra = tuple(Path(folder) for folder in python_path)
+    return msgspec.structs.replace(_locate(target, extra, timeout), python_path=extra)
+
+
+def _locate(target: str, extra: tuple[Path, ...], timeout: float) -> PythonEnvironment:
     path = Path(target).expanduser()
     if os.sep not in target and not path.is_dir():
         found = shutil.which(target)
@@ -79,12 +84,24 @@ def under_root(
     return _read_off(prefix, root, interpreter, version, extra, ())
 
 
+def default(environ: Mapping[str, str], own_prefix: str) -> PythonEnvironment | None:
+    """Return the environment that an operator's ``python3`` means, the folders of PYTHONPATH included."""
+    python = default_python(environ, own_prefix)
+    return None if python is None else locate(python, python_path=_python_path(environ))
+
+
+def _python_path(environ: Mapping[str, str]) -> list[str]:
+    given = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [str(Path(folder).absolute()) for folder in given if folder]
+
+
 def default_python(environ: Mapping[str, str], own_prefix: str) -> str | None:
     """Return the interpreter that an operator's ``python3`` means, never the doctor's own by accident.
 
     The active virtual or conda environment, else ``python3`` or ``python`` of PATH. The doctor's own
-    environment (``own_prefix``) counts only when SGLang is installed in it too.
+    environment (``own_prefix``) counts only when SGLang is installed in it too, or on PYTHONPATH.
     """
+    extra = tuple(map(Path, _python_path(environ)))
     folders = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
     candidates = [str(Path(folder) / "bin" / "python") for folder in folders]
     for folder in environ.get("PATH", "").split(os.pathsep):
@@ -94,7 +111,7 @@ def default_python(environ: Mapping[str, str], own_prefix: str) -> str | None:
             continue
         prefix = Path(candidate).parent.parent
         own = prefix.resolve() == Path(own_prefix).resolve()
-        if not own or has_sglang(_read_off(prefix, Path("/"), candidate, None, (), ())):
+        if not own or has_sglang(_read_off(prefix, Path("/"), candidate, None, extra, ())):
             return candidate
     return None
 

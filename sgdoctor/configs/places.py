@@ -58,7 +58,8 @@ def find(target: str | None) -> Place:
     Raises UsageError for anything else, Undecided when there is no SGLang to look at.
     """
     if target is None:
-        return _installed(_default())
+        found = _default()
+        return _read(Path(found.place), found, None)
     path = Path(target).expanduser()
     try:
         if path.is_dir():
@@ -81,16 +82,16 @@ def asked_release(version: str) -> Release:
     return release
 
 
-def _default() -> str:
+def _default() -> PythonEnvironment:
     from sgdoctor.collect import python_env
 
-    python = python_env.default_python(os.environ, sys.prefix)
-    if python is None or not python_env.has_sglang(python_env.locate(python)):
+    found = python_env.default(os.environ, sys.prefix)
+    if found is None or not python_env.has_sglang(found):
         raise Undecided(
             "nothing to look at: python3 on PATH has no SGLang. Name one: an interpreter, a virtual "
             "environment, an unpacked wheel or a folder of config files"
         )
-    return python
+    return found
 
 
 def _of_folder(path: Path) -> Place:

@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
@@ -15,15 +16,22 @@ from sgdoctor.gather import Gathered
 from sgdoctor.tune import kernel
 from sgdoctor.upstream import catalogue, known_gpus
 
+if TYPE_CHECKING:
+    from sgdoctor.collect.python_env import PythonEnvironment
+
 
 @dataclass(frozen=True)
 class Installed:
-    """``root`` is the folder whose triton_* folders are searched; ``python`` is null where none can run."""
+    """``root`` is the folder whose triton_* folders are searched; ``python`` is null where none can run.
+
+    ``python_path`` are the folders that PYTHONPATH must name where it runs.
+    """
 
     package: Path
     kernel: Path
     root: Path
     python: str | None
+    python_path: tuple[Path, ...] = ()
 
 
 def complete(each: Gathered) -> None:
@@ -62,7 +70,7 @@ def find(each: Gathered, release: Version) -> Installed:
             f"the environment of {package} has no torch: the tuner needs that of the server; name it with "
             "--python PATH"
         )
-    return Installed(package, file, _root(facts, package), _interpreter(each, package))
+    return Installed(package, file, _root(facts, package), *_interpreter(each, package))
 
 
 def _elsewhere(each: Gathered, release: Version) -> Path:
@@ -70,26 +78,36 @@ def _elsewhere(each: Gathered, release: Version) -> Path:
 
     Raises Undecided when it is not the same release with the same Triton.
     """
-    from sgdoctor.collect import packages, python_env
+    from sgdoctor.collect import packages
 
     facts = each.facts
     where = f" at {facts.value('sglang.path')}" if facts.value("sglang.path") else ""
     wanted = f"SGLang {release} with Triton {facts.value('triton.version')}"
-    python = each.python or python_env.default_python(os.environ, sys.prefix)
+    found = _environment(each)
     there = Facts()
-    if python is not None:
-        packages.read_packages(there, python_env.locate(python))
+    if found is not None:
+        packages.read_packages(there, found)
     path, version, triton = (
         there.value(name) for name in ("sglang.path", "sglang.version", "triton.version")
     )
-    if path is not None and (version, triton) == (str(release), facts.value("triton.version")):
-        each.python = python
-        return Path(path)
-    has = f"; {python} has {version} with {triton}" if path is not None else ""
+    has = ""
+    if found is not None and path is not None:
+        if (version, triton) == (str(release), facts.value("triton.version")):
+            each.python, each.python_path = found.place, found.python_path
+            return Path(path)
+        has = f"; {found.place} has {version} with {triton}"
     raise Undecided(
         f"{wanted} is not on this machine{where}{has}, and the tuner needs its kernel: run it where the "
         "server runs (in its container), or name the installation with --python PATH"
     )
+
+
+def _environment(each: Gathered) -> PythonEnvironment | None:
+    from sgdoctor.collect import python_env
+
+    if each.python is None:
+        return python_env.default(os.environ, sys.prefix)
+    return python_env.locate(each.python, python_path=map(str, each.python_path))
 
 
 def _root(facts: Facts, package: Path) -> Path:
@@ -102,20 +120,24 @@ def _root(facts: Facts, package: Path) -> Path:
     return package / release.moe_folder if release is not None else package
 
 
-def _interpreter(each: Gathered, package: Path) -> str | None:
-    """Return an interpreter that can be run: the one read, that beside the package, or python3's."""
+def _interpreter(each: Gathered, package: Path) -> tuple[str | None, tuple[Path, ...]]:
+    """Return an interpreter that can be run, and its PYTHONPATH: the one read, that beside the package.
+
+    Without either it is python3's.
+    """
     from sgdoctor.collect import python_env
 
-    for place in filter(None, (each.python, *_beside(package))):
+    places: list[tuple[str, tuple[Path, ...]]] = (
+        [] if each.python is None else [(each.python, each.python_path)]
+    )
+    if package.parent.name in ("site-packages", "dist-packages"):
+        places.append((str(package.parents[3]), ()))  # the prefix of lib/python3.X/site-packages/sglang
+    for place, path in places:
         try:
-            found = python_env.locate(place)
+            found = python_env.locate(place, python_path=map(str, path))
         except UsageError:
             continue
         if found.interpreter is not None:
-            return found.interpreter
-    return python_env.default_python(os.environ, sys.prefix)
-
-
-def _beside(package: Path) -> list[str]:
-    """Return the prefix of lib/python3.X/site-packages/sglang."""
-    return [str(package.parents[3])] if package.parent.name in ("site-packages", "dist-packages") else []
+            return found.interpreter, path
+    here = python_env.default(os.environ, sys.prefix)
+    return (None, ()) if here is None else (here.interpreter, here.python_path)

@@ -47,8 +47,8 @@ class Planned:
 
     ``deployments`` are those that miss its files, ``why`` the finding in a sentence. ``root`` is the folder
     whose triton_* folders the servers read, ``package`` their sglang folder, ``python`` the interpreter that
-    has torch and Triton. ``model`` is the folder or config.json that was read, spread over ``tp`` GPUs of
-    which ``ep`` have experts of their own.
+    has torch and Triton, ``python_path`` what it needs in PYTHONPATH. ``model`` is the folder or config.json
+    that was read, spread over ``tp`` GPUs of which ``ep`` have experts of their own.
     """
 
     deployments: tuple[str, ...]
@@ -57,6 +57,7 @@ class Planned:
     root: Path
     package: Path
     python: str | None
+    python_path: tuple[Path, ...] = ()
     model: Path | None = None
     tp: int = 1
     ep: int = 1
@@ -138,6 +139,7 @@ def of_deployment(each: Gathered, *, again: bool = False) -> Planned:
         root=here.root,
         package=here.package,
         python=here.python,
+        python_path=here.python_path,
         model=_model(each),
         tp=int(facts.value("arg.tp_size") or facts.value("asked.tp_size") or 1),
         ep=int(facts.value("arg.ep_size") or facts.value("asked.ep_size") or 1),

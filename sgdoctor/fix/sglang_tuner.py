@@ -96,7 +96,7 @@ def find(source: Path | None, sglang_path: Path | None) -> Checkout:
     )
 
 
-def run(
+def run(  # noqa: PLR0913 (what the deployment has, what the operator chose)
     checkout: Checkout,
     job: Job,
     model: Model,
@@ -106,10 +106,12 @@ def run(
     output: Path,
     listen: Listener = lambda _: None,
     patience: float = PATIENCE,
+    python_path: Sequence[Path] = (),
 ) -> Written:
     """Tune ``job`` with SGLang's tuner, one child process a batch size, one at a time on each of ``gpus``.
 
-    ``gpus`` are UUIDs or indices, ``python`` the deployment's interpreter. ``output`` keeps, for every batch
+    ``gpus`` are UUIDs or indices, ``python`` the deployment's interpreter, ``python_path`` the folders of its
+    PYTHONPATH. ``output`` keeps, for every batch
     size, the child's files and its log; what an interrupted run has finished there is not run again. A child
     that prints nothing for ``patience`` seconds is killed; all are when this is interrupted. Raises
     UsageError or Undecided, with the cause, when a run fails before any has succeeded; later failures
@@ -122,7 +124,7 @@ def run(
         arguments = _arguments(job, model, folder)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror or error}") from error
-    crew = Crew(checkout.script, python, arguments, folder, listen, patience)
+    crew = Crew(checkout.script, python, arguments, folder, listen, patience, python_path)
     crew.tune(job.tokens, indices)
     return Written(tuple(crew.files[m] for m in sorted(crew.files)), tuple(crew.notes))
 

@@ -23,13 +23,13 @@ _TAIL = 65536
 _POLL = 1.0
 
 
-def _environment(folder: Path, gpu: str) -> dict[str, str]:
+def _environment(folder: Path, gpu: str, python_path: Sequence[Path]) -> dict[str, str]:
     """Return the child's environment: one GPU, a Ray of its own, nothing sent anywhere."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    path = os.pathsep.join(filter(None, (str(folder), kept.get("PYTHONPATH"))))
     return {
         **kept,
-        "PYTHONPATH": path,  # Ray's workers import common_utils, too
+        # Ray's workers import common_utils, too
+        "PYTHONPATH": os.pathsep.join(map(str, (folder, *python_path))),
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": gpu,
@@ -79,7 +79,8 @@ class _Run:
 class Crew:
     """The children of one call, their files and their failures.
 
-    ``arguments`` are the script's, all but the batch size; ``folder`` gets a folder a batch size.
+    ``arguments`` are the script's, all but the batch size; ``folder`` gets a folder a batch size;
+    ``python_path`` are the folders that ``python`` needs in PYTHONPATH.
     """
 
     script: Path
@@ -88,6 +89,7 @@ class Crew:
     folder: Path
     listen: Listener
     patience: float
+    python_path: Sequence[Path] = ()
     files: dict[int, Path] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _running: dict[str, _Run] = field(default_factory=dict)  # by GPU
@@ -124,7 +126,7 @@ class Crew:
             process = subprocess.Popen(
                 [*command, "--batch-size", str(tokens)],
                 cwd=place,
-                env=_environment(self.script.parent, gpu),
+                env=_environment(self.script.parent, gpu, self.python_path),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -148,7 +148,8 @@ def _has_torch(planned: Planned) -> None:
     if planned.python is None:
         raise Undecided("no Python of this deployment can be run from here: name it with --python PATH")
     asked = "import importlib.util as u; print(*[n for n in ('torch', 'triton') if not u.find_spec(n)])"
-    ended = child.run([planned.python, "-c", asked], _ASK_SECONDS)
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, planned.python_path))}
+    ended = child.run([planned.python, "-c", asked], _ASK_SECONDS, environment=variables)
     why = ended.failure or (f"exit status {ended.status}" if ended.status else None)
     lacking = " and ".join(ended.stdout.split())
     if why is not None or lacking:
@@ -213,8 +214,10 @@ def _workers(task: Task, wish: Wish) -> Workers:
     from sgdoctor.tune import workers
 
     job, python, cache = task.planned.job, str(task.planned.python), task.cache / "triton"
+    path = task.planned.python_path
     if wish.ray is None:
-        return workers.local(job, [gpu.uuid for gpu in task.gpus], python=python, cache=cache)
+        gpus = [gpu.uuid for gpu in task.gpus]
+        return workers.local(job, gpus, python=python, cache=cache, python_path=path)
     from sgdoctor.tune.ray_pool import RayPool, expected_of
 
     measure = RayPool(
@@ -228,7 +231,7 @@ def _workers(task: Task, wish: Wish) -> Workers:
         environment={"TRITON_INTERPRET": "0"},
     )
     try:
-        return Workers(workers.compilers(job, python=python, cache=cache), measure)
+        return Workers(workers.compilers(job, python=python, cache=cache, python_path=path), measure)
     except BaseException:  # an interrupt, too: the cluster keeps no worker of ours
         measure.close()
         raise
@@ -252,6 +255,7 @@ def _sglang(task: Task, wish: Wish, listen: Listener | None) -> tuple[dict[int, 
         sglang_tuner.Model(planned.model, planned.tp, planned.ep),
         gpus=[str(gpu.index) for gpu in task.gpus],
         python=str(planned.python),
+        python_path=planned.python_path,
         output=task.cache,
         listen=listen or (lambda _: None),
     )

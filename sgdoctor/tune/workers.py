@@ -41,10 +41,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def local(job: Job, gpus: Sequence[str], *, python: str, cache: Path) -> Workers:
+def local(
+    job: Job, gpus: Sequence[str], *, python: str, cache: Path, python_path: Sequence[Path] | None = None
+) -> Workers:
     """Start the workers on this host: ``gpus`` are UUIDs, ``python`` has torch and Triton.
 
-    Compiled kernels are kept in ``cache``. One core is left to each measuring worker and one to this process.
+    ``python_path`` are the folders of its PYTHONPATH; null leaves that variable as it is here. Compiled
+    kernels are kept in ``cache``. One core is left to each measuring worker and one to this process.
     """
     measure = Pool(
         "measure",
@@ -52,13 +55,16 @@ def local(job: Job, gpus: Sequence[str], *, python: str, cache: Path) -> Workers
         depth=2,
         timeout=MEASURE_SECONDS,
         python=python,
-        environments=[{**_environment(cache), "CUDA_VISIBLE_DEVICES": uuid} for uuid in gpus],
+        environments=[{**_environment(cache, python_path), "CUDA_VISIBLE_DEVICES": uuid} for uuid in gpus],
     )
-    return Workers(compilers(job, python=python, cache=cache, gpus=len(gpus)), measure)
+    compile_ = compilers(job, python=python, cache=cache, gpus=len(gpus), python_path=python_path)
+    return Workers(compile_, measure)
 
 
-def compilers(job: Job, *, python: str, cache: Path, gpus: int = 1) -> Pool:
-    """Start the compiling workers; none of them sees a GPU."""
+def compilers(
+    job: Job, *, python: str, cache: Path, gpus: int = 1, python_path: Sequence[Path] | None = None
+) -> Pool:
+    """Start the compiling workers, as in ``local``; none of them sees a GPU."""
     return Pool(
         "compile",
         {"path": job.kernel, "problem": dataclasses.asdict(job.problem), "capability": job.capability},
@@ -66,7 +72,7 @@ def compilers(job: Job, *, python: str, cache: Path, gpus: int = 1) -> Pool:
         depth=2,
         timeout=_COMPILE_SECONDS,
         python=python,
-        environment={**_environment(cache), "CUDA_VISIBLE_DEVICES": ""},
+        environment={**_environment(cache, python_path), "CUDA_VISIBLE_DEVICES": ""},
     )
 
 
@@ -84,5 +90,6 @@ def replayed(matrix: Path, *, gpus: Sequence[Mapping[str, Any]] = ({},)) -> Work
     return Workers(Pool("replay_compile", {"matrix": str(matrix)}, depth=4), measure)
 
 
-def _environment(cache: Path) -> dict[str, str]:
-    return {"TRITON_CACHE_DIR": str(cache), "TRITON_INTERPRET": "0"}
+def _environment(cache: Path, python_path: Sequence[Path] | None) -> dict[str, str]:
+    own = {} if python_path is None else {"PYTHONPATH": os.pathsep.join(map(str, python_path))}
+    return {"TRITON_CACHE_DIR": str(cache), "TRITON_INTERPRET": "0", **own}

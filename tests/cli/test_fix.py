@@ -324,6 +324,31 @@ def test_a_cache_that_cannot_be_written_names_the_way_out(host):
     assert done.stderr.splitlines()[-1].endswith("set XDG_CACHE_HOME to another folder")
 
 
+def test_packages_on_pythonpath_are_examined_and_used_alike(host):
+    """python3 finds the deployment's packages in a folder of PYTHONPATH; no other Python has them."""
+    site = host.installed.package.parent.rename(host.folder / "site")
+    own = host.folder / "bin"
+    own.mkdir()
+    (own / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    (own / "python3").chmod(0o755)
+    model = ("--tune-moe", "--dry-run", "--model", "m", "--tp", "4")
+    path = f"{own}{os.pathsep}{os.environ['PATH']}"
+    done = host.run(*model, PATH=path, PYTHONPATH=os.pathsep.join([ROOT, str(site)]))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert str(site / "sglang") in done.stdout
+    assert "but " not in done.stdout  # torch and Triton are found, in a child with the same PYTHONPATH
+    assert "sglang.version is not known" in refused(host.run(*model, PATH=path, PYTHONPATH=ROOT), 3)
+
+
+def test_a_named_python_does_not_get_the_packages_of_this_shell(host):
+    """Examined without PYTHONPATH, it is run without: here torch is in that folder alone."""
+    site = host.folder / "site"
+    site.mkdir()
+    (host.installed.package.parent / "torch").rename(site / "torch")
+    done = host.tune(PYTHONPATH=os.pathsep.join([ROOT, str(site)]))
+    assert "torch" in refused(done, 3)
+
+
 def test_an_interpreter_without_torch_is_refused(host):
     for file in (host.installed.package.parent / "torch").iterdir():
         file.unlink()

@@ -280,6 +280,27 @@ def test_python3_means_the_operators_never_the_doctors_own(venv: Path, tmp_path:
     assert python_env.default_python({"PATH": f"{own}/bin"}, str(own)) == f"{own}/bin/python3"
 
 
+def test_the_doctors_own_python_counts_where_pythonpath_has_sglang(venv: Path, tmp_path: Path) -> None:
+    """As in a container whose packages lie in a folder of their own: python3 there finds them."""
+    own, site = tmp_path / "doctor", tmp_path / "site"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True)
+    layouts.sglang(site, "0.5.12")
+    layouts.triton(site, "3.6.0")
+    variables = {"PATH": f"{own}/bin{os.pathsep}{venv}/bin", "PYTHONPATH": f"{tmp_path}{os.pathsep}{site}"}
+    found = python_env.default(variables, str(own))
+    assert found is not None
+    assert (found.place, found.interpreter) == (f"{own}/bin/python3", f"{own}/bin/python3")
+    assert found.python_path == (tmp_path, site)
+    assert found.search[:2] == (tmp_path, site)
+    facts = Facts()
+    packages.read_packages(facts, found)
+    assert facts.value("sglang.path") == str(site / "sglang")
+    assert facts.value("triton.version") == "3.6.0"
+    elsewhere = python_env.default({**variables, "PYTHONPATH": str(tmp_path)}, str(own))
+    assert elsewhere is not None
+    assert elsewhere.place == f"{venv}/bin/python3"
+
+
 def test_deep_says_why_the_import_fails(venv: Path) -> None:
     package = layouts.sglang(venv_site(venv), "0.5.12")
     reason = "Either a revision or a version must be specified."
