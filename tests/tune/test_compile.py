@@ -43,7 +43,7 @@ def compiled(sglang_wheel, tmp_path):
 
 @pytest.mark.parametrize("release", [OLDEST, "0.5.20", NEWEST])
 def test_exploring_takes_one_binary_for_all_batch_sizes(compiled, release):
-    """From 0.5.19 on, how launches overlap on Hopper is a constant of the binary, another one from 513 rows."""
+    """From 0.5.19 on, how launches overlap on Hopper is a constant of the binary: from 513 rows, another."""
     hashes = compiled("explored", release, "90", 1, 64, 512, 4096)
     assert len(hashes["up"]) == 1
     assert len(hashes["down"]) == 1
