@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sgdoctor.compare.model import Diff
     from sgdoctor.report.model import Report
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "check"]
+__all__ = ["__version__", "check", "diff"]
 
 
 def check(*, target: str | None = None, from_version: str | None = None, **sources: Any) -> Report:
@@ -24,3 +27,13 @@ def check(*, target: str | None = None, from_version: str | None = None, **sourc
     from sgdoctor.sources import Sources
 
     return examine.check(Sources(**sources), target=target, from_version=from_version)
+
+
+def diff(before: str | Path, after: str | Path, *, tolerance: float = 5.0) -> Diff:
+    """Say what changed from one file to the other as `sgdoctor diff` does: see :mod:`sgdoctor.compare.diff`.
+
+    Raises UsageError and Undecided of :mod:`sgdoctor.errors`.
+    """
+    from sgdoctor.compare import diff as difference
+
+    return difference.diff(before, after, tolerance=tolerance)

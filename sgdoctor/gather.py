@@ -128,13 +128,13 @@ def _read_live(sources: Sources, patterns: Mapping[str, str], say: Progress) -> 
         reading = live.look("http", url, lambda: server.read_server(facts, url, key, SERVER_SECONDS))
         if reading is not None:
             judge_server(live, reading.usable, reading.problems)
-            _launched(live, reading.command)
+            launched(live, reading.command)
     if sources.server_info:
         from sgdoctor.collect import server_info
 
         file = Path(sources.server_info)
         words = live.look("server_info", str(file), lambda: server_info.read_server_info_file(facts, file))
-        _launched(live, words)
+        launched(live, words)
     if sources.logs:
         from sgdoctor.collect import log
 
@@ -156,7 +156,7 @@ def judge_server(live: Gathered, usable: bool, problems: tuple[str, ...]) -> Non
     live.looked[-1] = msgspec.structs.replace(last, state=state, said="; ".join(problems))
 
 
-def _launched(live: Gathered, words: list[str] | None) -> None:
+def launched(live: Gathered, words: list[str] | None) -> None:
     """Take the launch command that a server (0.5.20 and newer) gives of itself for what was asked."""
     if not words or live.command is not None:
         return

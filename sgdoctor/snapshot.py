@@ -143,7 +143,11 @@ def load(path: Path, facts: Facts | None = None) -> Facts:
     Raises UsageError, naming the file and what is wrong, when it cannot be read as one.
     """
     path = Path(path)
-    raw = read_bytes(path, MAX_BYTES, "no snapshot")
+    return decode(read_bytes(path, MAX_BYTES, "no snapshot"), path, facts)
+
+
+def decode(raw: bytes, path: Path, facts: Facts | None = None) -> Facts:
+    """Return the facts of a snapshot whose text was read from ``path``; see `load`."""
     try:
         version = msgspec.json.decode(raw, type=_Header).version
         if version > FORMAT_VERSION:

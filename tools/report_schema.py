@@ -1,28 +1,41 @@
-"""Write docs/report.schema.json from the report's structs; with --check, say whether it is what they say."""
+"""Write docs/report.schema.json and docs/diff.schema.json from the reports' structs.
+
+With --check, say whether they are what the structs say.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SCHEMA = ROOT / "docs" / "report.schema.json"
+REPORT = ROOT / "docs" / "report.schema.json"
+DIFF = ROOT / "docs" / "diff.schema.json"
+
+
+def schemas() -> dict[Path, dict[str, Any]]:
+    """Return the schemas by their files."""
+    sys.path.insert(0, str(ROOT))
+    from sgdoctor.compare import model
+    from sgdoctor.report.json import schema
+
+    return {REPORT: schema(), DIFF: schema(model.Diff, model.SCHEMA, "diff")}
 
 
 def main() -> int:
-    """Write the file, or return 1 when it is stale."""
-    sys.path.insert(0, str(ROOT))
-    from sgdoctor.report.json import schema
-
-    text = json.dumps(schema(), indent=2) + "\n"
-    if "--check" not in sys.argv[1:]:
-        SCHEMA.write_text(text, encoding="utf-8")
-        return 0
-    if SCHEMA.exists() and SCHEMA.read_text(encoding="utf-8") == text:
-        return 0
-    print(f"{SCHEMA.relative_to(ROOT)} is stale: python {Path(__file__).relative_to(ROOT)}", file=sys.stderr)
-    return 1
+    """Write the files, or return 1 when one is stale."""
+    stale = 0
+    for file, made in schemas().items():
+        text = json.dumps(made, indent=2) + "\n"
+        if "--check" not in sys.argv[1:]:
+            file.write_text(text, encoding="utf-8")
+        elif not file.exists() or file.read_text(encoding="utf-8") != text:
+            stale = 1
+            name, tool = file.relative_to(ROOT), Path(__file__).relative_to(ROOT)
+            print(f"{name} is stale: python {tool}", file=sys.stderr)
+    return stale
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ COMMANDS = {
     "gate": "Check a launch command on this machine, then become it.",
     "fix": "Tune a missing fused-MoE config, prove and install it; undo.",
     "snapshot": "Write all facts about a deployment to one file.",
+    "diff": "Say what changed between two recordings of a deployment.",
     "explain": "Print a rule's page: what, why, how it is known, what to do.",
     "rules": "List rules; hold rule files to their own test cases.",
     "configs": "List, lint and explain kernel configuration files.",

@@ -1,4 +1,4 @@
-"""The whole report as JSON, and the schema it keeps to (docs/report.schema.json)."""
+"""Reports as JSON, and the schemas they keep to (docs/report.schema.json, docs/diff.schema.json)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 from sgdoctor.report.model import SCHEMA, Report
 
 
-def render(report: Report) -> str:
-    """Return the report as JSON text, indented by one, with a newline at its end."""
+def render(report: msgspec.Struct) -> str:
+    """Return a report (of check, of diff) as JSON text, indented by one, with a newline at its end."""
     try:
         encoded = msgspec.json.encode(report)
     except UnicodeEncodeError:  # a file name that is not UTF-8 holds surrogates
@@ -28,13 +28,15 @@ def _encodable(value: Any) -> Any:
     return value
 
 
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a report, made from the structs and their docstrings."""
-    (top,), components = msgspec.json.schema_components([Report], ref_template="#/$defs/{name}")
+def schema(
+    report: type[msgspec.Struct] = Report, name: str = SCHEMA, command: str = "check"
+) -> dict[str, Any]:
+    """Return the JSON Schema of what ``command`` reports, made from the structs and their docstrings."""
+    (top,), components = msgspec.json.schema_components([report], ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:sgdoctor:{SCHEMA}",
-        "title": "The report of sgdoctor check --format json",
+        "$id": f"urn:sgdoctor:{name}",
+        "title": f"The report of sgdoctor {command} --format json",
         **top,
         "$defs": {name: _always_there(each) for name, each in sorted(components.items())},
     }

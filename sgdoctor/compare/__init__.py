@@ -1,0 +1,1 @@
+"""Two recordings of a deployment held against each other: what changed, what got worse, what goes with it."""
