@@ -58,6 +58,9 @@ def test_report(
     assert codes == sorted(expected.get("codes", [])), [finding.message for finding in deployment.findings]
     assert deployment.broken == []
     assert recommend.conflicts(deployment.findings) == []
+    fatal = ("error", "stability")
+    ends = {each.code for each in deployment.findings if (each.severity, each.impact) == fatal}
+    assert "RUN101" not in ends or len(ends) == 1 or "RUN101" in deployment.consequences
     text = layout.plain(terminal.render(report, width=80))
     for said in expected.get("says", []):
         assert said in " ".join(text.split()), text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -59,25 +59,36 @@ def conflicts(findings: Iterable[Finding]) -> list[Conflict]:
     return found
 
 
-def arrange(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings, worst first: by severity, impact and code."""
-    return sorted(
-        findings,
-        key=lambda one: (SEVERITIES.index(one.severity), IMPACTS.index(one.impact), one.code),
-    )
+def arrange(findings: Iterable[Finding], parents: Mapping[str, str] | None = None) -> list[Finding]:
+    """Return the findings, worst first: by severity, impact and code.
+
+    ``parents`` are the `consequences`: each of them follows the finding that explains it, and both stand
+    where the worse of them belongs.
+    """
+    parents = parents or {}
+    groups: dict[str, list[Finding]] = {}
+    for finding in sorted(findings, key=lambda one: (one.code in parents, _badness(one))):
+        groups.setdefault(parents.get(finding.code, finding.code), []).append(finding)
+    ordered = sorted(groups.values(), key=lambda group: min(_badness(one) for one in group))
+    return [finding for group in ordered for finding in group]
+
+
+def _badness(finding: Finding) -> tuple[int, int, str]:
+    return SEVERITIES.index(finding.severity), IMPACTS.index(finding.impact), finding.code
 
 
 def consequences(findings: Iterable[Finding], rules: Iterable[CompiledRule]) -> dict[str, str]:
     """Return, for each finding that another one explains, the code of the one that explains it all.
 
-    Of several explanations the first by code counts; a cycle explains nothing.
+    Of several explanations the first by code counts; a cycle explains nothing, and a suspicion (confidence
+    low), which a report leaves out unless asked for it, explains other suspicions alone.
     """
-    present = {finding.code for finding in findings}
+    present = {finding.code: finding.confidence == "low" for finding in findings}
     parents: dict[str, str] = {}
     for rule in sorted(rules, key=lambda one: one.code):
         if rule.code in present:
             for code in rule.rule.explains:
-                if code in present and code != rule.code:
+                if code in present and code != rule.code and present[rule.code] <= present[code]:
                     parents.setdefault(code, rule.code)
     return {code: root for code in sorted(parents) if (root := _root(code, parents)) is not None}
 

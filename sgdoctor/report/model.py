@@ -245,7 +245,7 @@ def _undecided(deployment: DeploymentReport, *, strict: bool) -> bool:
 def _sorted(deployment: DeploymentReport) -> DeploymentReport:
     return msgspec.structs.replace(
         deployment,
-        findings=arrange(deployment.findings),
+        findings=arrange(deployment.findings, deployment.consequences),
         unknown=sorted(deployment.unknown, key=lambda each: each.code),
         passed=sorted(deployment.passed),
         not_applicable=sorted(deployment.not_applicable),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from sgdoctor.engine import recommend, rules
@@ -99,3 +100,26 @@ def test_a_finding_that_another_explains_is_its_consequence(tmp_path, pack_folde
     # RUN911 and RUN912 explain each other, which explains nothing; RUN905 did not fire.
     assert recommend.consequences(findings, pack) == {"RUN902": "RUN901", "RUN903": "RUN901"}
     assert recommend.consequences(findings[1:3], pack) == {"RUN903": "RUN902"}
+
+
+def test_a_consequence_follows_its_cause_where_the_worse_of_both_belongs():
+    given = [
+        finding("CFG101"),
+        finding("RUN101", severity="error"),
+        finding("ENV101", severity="info"),
+        finding("NET101", severity="error"),
+    ]
+    ordered = recommend.arrange(given, {"RUN101": "ENV101"})
+    assert [one.code for one in ordered] == ["NET101", "ENV101", "RUN101", "CFG101"]
+
+
+def test_a_suspicion_explains_nothing_that_is_certain(tmp_path, pack_folder):
+    text = (pack_folder / "run" / "RUN901-queue-full.yaml").read_text()
+    (tmp_path / "RUN902.yaml").write_text(
+        text.replace("RUN901", "RUN902").replace("tests:", "explains: [RUN901]\ntests:")
+    )
+    pack = rules.load([tmp_path / "RUN902.yaml"], root=pack_folder)
+    suspicion = msgspec.structs.replace(finding("RUN902"), confidence="low")
+    assert recommend.consequences([suspicion, finding("RUN901")], pack) == {}
+    other = msgspec.structs.replace(finding("RUN901"), confidence="low")
+    assert recommend.consequences([suspicion, other], pack) == {"RUN901": "RUN902"}
