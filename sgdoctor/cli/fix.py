@@ -135,6 +135,7 @@ def _undo(folder: Path | None, *, dry: bool) -> int:
     record = moe_files.undoable(folder)
     _say(lambda width, encoding: show.undoing(record, width, encoding), aside=False)
     if dry:
+        emit("Nothing was undone: --dry-run.\n")
         return 0
     done = install.undo(record)
     emit(
@@ -199,7 +200,7 @@ def _wish(options: dict[str, Any]) -> Wish:
 
 
 def _tune(sources: Sources, options: dict[str, Any]) -> int:
-    from sgdoctor.cli.output import writable
+    from sgdoctor.cli.output import emit, writable
     from sgdoctor.cli.progress import Progress
     from sgdoctor.fix import tune_moe
     from sgdoctor.fix import tune_moe_show as show
@@ -217,6 +218,8 @@ def _tune(sources: Sources, options: dict[str, Any]) -> int:
     if dry or not tasks:
         if as_json:
             _json(show.planned_json(plan, tasks, wish))
+        elif tasks:
+            emit("Nothing was written: --dry-run.\n")
         return 0
     done = []
     for number, task in enumerate(tasks):

@@ -92,7 +92,7 @@ def read(timeout: float = SECONDS) -> tuple[Gpu, ...]:
         reason = f"NVML did not answer within {timeout:g} s"
     except Exception as error:  # noqa: BLE001 (a binding may raise anything: KeyError, AttributeError, ...)
         reason = f"NVML: {error}"
-    raise Undecided(f"no GPU to tune on ({reason}); --dry-run shows the plan without one") from None
+    raise Undecided(f"no GPU to tune on ({reason}): run it on the machine with the GPU") from None
 
 
 def visible(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:

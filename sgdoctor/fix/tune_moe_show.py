@@ -40,7 +40,9 @@ def _title(task: Task) -> str:
 def _about(task: Task, wish: Wish) -> list[tuple[str, str]]:
     job = task.planned.job
     up, down = task.files
-    told = [("why", task.planned.why), ("makes", up.name), ("", down.name), ("in", str(up.parent))]
+    told = [("why", task.planned.why), ("makes", up.name), ("", down.name)]
+    whose = f"the installed SGLang's folder for Triton {job.triton}: " if task.target.way == "install" else ""
+    told.append(("in", f"{whose}{up.parent}"))
     first, *_, last = job.tokens
     told.append(("for", f"{len(job.tokens)} batch sizes, {first} to {last} tokens, against {job.today_is}"))
     if wish.ray is not None:

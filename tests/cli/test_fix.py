@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -115,7 +116,8 @@ def test_a_missing_configuration_is_tuned_installed_and_taken_back(host):
     assert (host.configs / UP).exists()
     undone = host.run("--undo")
     assert undone.returncode == 0
-    assert undone.stdout.startswith(shown.stdout)
+    assert shown.stdout.endswith("\nNothing was undone: --dry-run.\n")
+    assert undone.stdout.startswith(shown.stdout.partition("Nothing was undone")[0])
     assert f"removed {host.configs / UP}" in undone.stdout
     assert {path.name for path in host.configs.glob("*")} == before
     assert "nothing to undo" in refused(host.run("--undo"), 2)
@@ -128,8 +130,31 @@ def test_a_dry_run_needs_no_gpu_and_writes_nothing(host):
     assert UP in done.stdout
     assert DOWN in done.stdout
     assert "but      no GPU to tune on (NVML:" in done.stdout
+    assert done.stdout.endswith("\nNothing was written: --dry-run.\n")
     assert "name it: --assume 'gpu.name=NVIDIA H200'" in refused(host.tune(LD_LIBRARY_PATH=""), 3)
     assert host.files() == before
+
+
+def test_a_dry_run_on_a_narrow_terminal(host):
+    with tempfile.TemporaryDirectory() as short:  # pytest's own folders fill a line
+        shown = host.tune("--dry-run", "--output", short, COLUMNS="80").stdout.replace(short, "/here")
+    assert shown == (
+        "m · SGLang 0.5.12 · Triton 3.6.0 · NVIDIA H200\n"
+        "why      no Triton folder that this server reads has\n"
+        "         E=256,N=256,device_name=NVIDIA_H200.json: it runs on the built-in\n"
+        "         default\n"
+        "makes    E=256,N=256,device_name=NVIDIA_H200.json\n"
+        "         E=256,N=256,device_name=NVIDIA_H200_down.json\n"
+        "in       /here/out/triton_3_6_0\n"
+        "for      18 batch sizes, 1 to 4096 tokens, against the built-in default\n"
+        "on       GPU 0 NVIDIA H200, 143163 of 143771 MiB free, idle\n"
+        f"{re.search('takes .*', shown)[0]}\n"
+        "\n"
+        "Nothing was written: --dry-run.\n"
+    )
+    in_place = host.tune("--dry-run", COLUMNS="80").stdout
+    assert "in       the installed SGLang's folder for Triton 3.6.0:\n" in in_place
+    assert max(map(len, in_place.splitlines())) <= 80
 
 
 def test_a_dry_run_in_json(host):
