@@ -110,7 +110,12 @@ class Points:
         pace = here / statistics.median(self._references)
         return pace if abs(pace - 1) > _CHANGE_OF_PACE else 1.0
 
+    def _add_stopped(self, _record: Mapping[str, Any]) -> None:
+        """Forget what was under way when a run was interrupted: it did not kill it."""
+        self.started.clear()
+
     def _add_pairs(self, record: Mapping[str, Any]) -> None:
+        self.started.pop(record.get("task", ""), None)
         for (tokens, up, down), result in zip(record["units"], record["samples"], strict=True):
             key = (tokens, Pair.from_list((up, down)))
             if isinstance(result, str):
@@ -119,6 +124,7 @@ class Points:
                 self.pairs[record["pairs"]][key] = result
 
     def _add_verify(self, record: Mapping[str, Any]) -> None:
+        self.started.pop(record.get("task", ""), None)
         for (gemm, tokens, fields), error in zip(record["units"], record["errors"], strict=True):
             self.errors[gemm, tokens, Config.from_list(fields)] = error
 

@@ -117,7 +117,8 @@ def _kept(run: Run, tokens: int, tuned: Pair | None, slower: str) -> str:
     if after is None:
         return "the new one did not run"
     if before is None:
-        return ""  # what SGLang would use today does not run at all
+        # Nothing is lost where what SGLang would use today does not run at all.
+        return "" if (tokens, today) in run.points.failed_pairs else "today's was not timed beside it"
     gain, error = gained(before["whole"], after["whole"])
     if gain <= WORTH:
         return f"no more than 1% faster ({gain:+.1%})"

@@ -96,9 +96,9 @@ class ReplayWorker:
     """Answers a measuring worker's tasks from a matrix, with relative normal noise on every sample.
 
     ``speed`` multiplies all times (a slower GPU); ``pause`` is what a task takes, in seconds. ``faults`` are
-    what can go wrong with a GPU: tiles on which the worker dies (``crash``) or says nothing more (``hang``),
-    whose output is wrong (``wrong``), a number of tasks after which it is slower by a factor (``slower``),
-    no memory at the start (``memory``).
+    what can go wrong with a GPU: tiles on which the worker dies (``crash``; of whole computations alone:
+    ``crash_whole``) or says nothing more (``hang``), whose output is wrong (``wrong``), a number of tasks
+    after which it is slower by a factor (``slower``), no memory at the start (``memory``).
     """
 
     def __init__(
@@ -137,7 +137,8 @@ class ReplayWorker:
             for fields in each
             if isinstance(fields, list)
         ]
-        if any(self._has("crash", fields) for fields in configs):
+        crash = "crash_whole" if task["do"] == "pairs" and "crash_whole" in self.faults else "crash"
+        if any(self._has(crash, fields) for fields in configs):
             os.kill(os.getpid(), signal.SIGSEGV)
         if any(self._has("hang", fields) for fields in configs):
             time.sleep(3600)

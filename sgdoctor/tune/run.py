@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sgdoctor.errors import Undecided
@@ -21,6 +22,7 @@ Task = dict[str, Any]
 _WAIT = 0.1
 _SAY_EVERY = 0.25
 _REFERENCE_TOKENS = 64
+_ALONE = "alone"
 _STARTS = 2  # a task that was under way when the tuner was killed this often is not tried again
 
 
@@ -64,8 +66,17 @@ class Run:
         return self._listen is not None and time.monotonic() - self._said >= _SAY_EVERY
 
     def about(self) -> dict[str, Any]:
-        """Return what the first measuring worker said of its GPU."""
-        return next(iter(self.workers.measure.abouts), None) or {}
+        """Return what the first measuring worker that is ready said of its GPU."""
+        return self.workers.measure.about or {}
+
+    def __enter__(self) -> Run:  # noqa: PYI034 (typing has Self from 3.11 on)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Note that a run that does not come to its end was stopped, not killed by what was under way."""
+        if kind is not None:
+            with contextlib.suppress(Undecided):  # a full disk
+                self.keep({"stopped": True})
 
     # --- compiling ---------------------------------------------------------------------------------------
 
@@ -103,12 +114,17 @@ class Run:
         record: dict[str, Any] = {"compile": [gemm, config.to_list(), tokens], "result": outcome.value}
         if outcome.ending != "done":
             record["result"] = f"{outcome.ending}: {outcome.text}"
-        elif outcome.value["shared"] > shared_memory_limit(self.job.capability):
-            record["dropped"] = "too much shared memory"
-        elif outcome.value["stack"] and not self._in_use(config):
-            record["dropped"] = "spills registers"
+        elif tokens is None:  # a true kernel's tile was let through before: its time counts
+            self._judge(record, config, outcome.value)
         self.keep(record)
         return gemm, config, tokens
+
+    def _judge(self, record: dict[str, Any], config: Config, resources: Mapping[str, Any]) -> None:
+        """Drop what the compiler says is not worth timing."""
+        if resources["shared"] > shared_memory_limit(self.job.capability):
+            record["dropped"] = "too much shared memory"
+        elif resources["stack"] and not self._in_use(config):
+            record["dropped"] = "spills registers"
 
     def _in_use(self, config: Config) -> bool:
         """Whether SGLang uses this configuration today: it runs, whatever it costs."""
@@ -155,21 +171,30 @@ class Run:
         return str(compiled.get("hash", ""))
 
     def pairs(self, phase: str, units: Sequence[tuple[int, Pair]], rounds: int, doing: str) -> None:
-        """Time whole expert computations on the true kernel, those of one batch size against one another."""
-        by_tokens: dict[int, list[Pair]] = collections.defaultdict(list)
-        for tokens, pair in dict.fromkeys(units):
-            by_tokens[tokens].append(pair)
-        tasks = []
-        for tokens, pairs in by_tokens.items():
-            fields = [[tokens, *pair.to_list()] for pair in pairs]
-            if not all(self._known_pair(phase, tokens, pair) for pair in pairs):
-                tasks.append(
-                    {"do": "pairs", "phase": phase, "pairs": fields, "rounds": rounds, "parts": True}
-                )
-        self.measure(tasks, doing)
+        """Time whole expert computations on the true kernel, those of one batch size against one another.
 
-    def _known_pair(self, phase: str, tokens: int, pair: Pair) -> bool:
-        return (tokens, pair) in self.points.pairs[phase] or (tokens, pair) in self.points.failed_pairs
+        What failed is not tried again. When a batch broke its worker, those that run alone are timed anew,
+        together: only times of the same rounds compare.
+        """
+        for _ in range(2):
+            self.measure(self._pair_tasks(phase, units, rounds), doing)
+
+    def _pair_tasks(self, phase: str, units: Sequence[tuple[int, Pair]], rounds: int) -> list[Task]:
+        by_tokens: dict[int, list[Pair]] = collections.defaultdict(list)
+        for unit in dict.fromkeys(units):
+            if unit not in self.points.failed_pairs:
+                by_tokens[unit[0]].append(unit[1])
+        return [
+            {
+                "do": "pairs",
+                "phase": phase,
+                "pairs": [[tokens, *pair.to_list()] for pair in pairs],
+                "rounds": rounds,
+                "parts": True,
+            }
+            for tokens, pairs in by_tokens.items()
+            if not all((tokens, pair) in self.points.pairs[phase] for pair in pairs)
+        ]
 
     def verify(self, keys: Iterable[Key], doing: str) -> None:
         """Compare the true kernel's output with float32 for products not verified yet."""
@@ -201,7 +226,7 @@ class Run:
             task = queue.popleft()
             name = _name(task)
             if self.points.started[name] >= _STARTS:
-                self._broken(task, "killed the tuner", "the tuner died twice while it was timed")
+                queue.extend(self._split(task, "killed the tuner", "the tuner died twice while it was timed"))
                 continue
             self.keep({"started": name})
             self.workers.measure.submit(task)
@@ -209,29 +234,33 @@ class Run:
     def take(self, outcome: Outcome) -> list[Task]:
         """Keep what became of a task; return the tasks that it is to be split into."""
         task = outcome.task
-        if outcome.ending == "done":
-            if task["do"] == "verify":
-                self.keep({"verify": True, "units": task["units"], "errors": outcome.value})
-            elif task["do"] == "pairs":
-                rounded = [_rounded(each) for each in outcome.value]
-                self.keep({"pairs": task["phase"], "units": task["pairs"], "samples": rounded})
-            else:
-                rounded = [_rounded(each) for each in outcome.value]
-                record = {"time": task["phase"], "units": task["units"], "samples": rounded}
-                record["reference"] = task["reference"]
-                self.keep({**record, "task": _name(task)})
-            return []
-        return self._split(task, outcome)
+        if outcome.ending != "done":
+            return self._split(task, outcome.ending, outcome.text)
+        if task["do"] == "verify":
+            record = {"verify": True, "units": task["units"], "errors": outcome.value}
+        elif task["do"] == "pairs":
+            rounded = [_rounded(each) for each in outcome.value]
+            record = {"pairs": task["phase"], "units": task["pairs"], "samples": rounded}
+        else:
+            rounded = [_rounded(each) for each in outcome.value]
+            record = {"time": task["phase"], "units": task["units"], "samples": rounded}
+            record["reference"] = task["reference"]
+        self.keep({**record, "task": _name(task)})
+        return []
 
-    def _split(self, task: Task, outcome: Outcome) -> list[Task]:
-        """Find who breaks the worker: each configuration of the task is tried alone."""
+    def _split(self, task: Task, ending: str, why: str) -> list[Task]:
+        """Find who breaks the worker: each configuration of the task is tried alone.
+
+        A pair's times alone are no result: ``pairs`` times it beside the others again.
+        """
         name = "pairs" if task["do"] == "pairs" else "units"
         groups: dict[str, list[Any]] = collections.defaultdict(list)
         for unit in _suspects(task, name):
             groups[json.dumps(_tiles(unit))].append(unit)
-        if len(groups) > 1 or task.get("reference"):
-            return [{**task, name: units, "reference": False} for units in groups.values()]
-        self._broken(task, outcome.ending, outcome.text)
+        if len(groups) > 1 or (task.get("reference") and ending != "killed the tuner"):
+            alone = {"phase": _ALONE} if name == "pairs" else {}
+            return [{**task, **alone, name: units, "reference": False} for units in groups.values()]
+        self._broken(task, ending, why)
         return []
 
     def _broken(self, task: Task, ending: str, why: str) -> None:
@@ -240,15 +269,16 @@ class Run:
         )
         if task["do"] == "pairs":
             failed = [why] * len(task["pairs"])
-            self.keep({"pairs": task["phase"], "units": task["pairs"], "samples": failed})
+            record = {"pairs": task["phase"], "units": task["pairs"], "samples": failed}
         elif task["do"] == "verify":
-            self.keep({"verify": True, "units": task["units"], "errors": [why] * len(task["units"])})
+            record = {"verify": True, "units": task["units"], "errors": [why] * len(task["units"])}
         else:
             tiles = {
                 (gemm.removesuffix("_sorted"), tuple(fields)) for gemm, _, fields in _suspects(task, "units")
             }
             broken = [[gemm, list(fields)] for gemm, fields in sorted(tiles)]
-            self.keep({"broken": broken, "ending": ending, "why": why, "task": _name(task)})
+            record = {"broken": broken, "ending": ending, "why": why}
+        self.keep({**record, "task": _name(task)})
 
     def outcomes(self, *, wait: float) -> Iterator[Outcome]:
         """Yield what the measuring workers have done."""

@@ -45,8 +45,21 @@ def search(run: Run, effort: Effort) -> None:
 
 
 def finalists(run: Run, tokens: int, count: int) -> list[Pair]:
-    """Return the best pairs at a batch size by the sum of their products' times, with and without TMA."""
-    times = {gemm: sorted(run.points.times(gemm, tokens).items(), key=_time) for gemm in ("up", "down")}
+    """Return the best pairs at a batch size by the sum of their products' times, with and without TMA.
+
+    A tile that broke a worker somewhere is in none.
+    """
+    times = {
+        gemm: sorted(
+            (
+                (config, time)
+                for config, time in run.points.times(gemm, tokens).items()
+                if (gemm, config.tile) not in run.points.broken
+            ),
+            key=_time,
+        )
+        for gemm in ("up", "down")
+    }
     pairs = [
         (first + second, Pair(up, down))
         for up, first in times["up"][:_NEAREST]

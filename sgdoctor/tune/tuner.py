@@ -32,8 +32,7 @@ def tune(
     Everything measured is in ``journal`` at once: a run that was interrupted goes on where it was. Raises
     UsageError when another tuner writes to it, Undecided when workers cannot start or the disk is full.
     """
-    with Journal(journal, identity(job)) as opened:
-        run = _run(job, workers, opened, listen)
+    with Journal(journal, identity(job)) as opened, _run(job, workers, opened, listen) as run:
         run.left = _left(job, run, effort)
         search(run, effort)
         return _prove(run, lambda rejected: choose(run, rejected), effort, "sgdoctor")
@@ -50,8 +49,7 @@ def judge(
     tuner: str = "sglang",
 ) -> Tuning:
     """Verify a table that another tuner made and compare it with today's, as our own."""
-    with Journal(journal, identity(job)) as opened:
-        run = _run(job, workers, opened, listen)
+    with Journal(journal, identity(job)) as opened, _run(job, workers, opened, listen) as run:
         return _prove(run, lambda rejected: _without(table, rejected), effort, tuner)
 
 
