@@ -16,7 +16,7 @@ class Provenance(msgspec.Struct, frozen=True):
     """Where a value was read: the kind of source and the place in it.
 
     ``source`` is one of launch, command, log, server_info, http, metrics, packages, gpus, host, model,
-    environment, process, catalogue, assume. ``place`` is what an operator can go to: ``launch.sh:12``,
+    environment, process, files, catalogue, assume. ``place`` is what an operator can go to: ``launch.sh:12``,
     ``server.log:34``, ``/server_info``, ``config.json``.
     """
 

@@ -17,9 +17,14 @@ from sgdoctor.collect import clean
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Conflict, Facts, Known, Match, Provenance
 from sgdoctor.input_file import read_bytes
+from sgdoctor.upstream.moe_config import CONFIG_DIR_VARIABLE
 from sgdoctor.vocabulary import FactTypeError
 
 FORMAT_VERSION = 1
+# What lies in the folders of kernel configs is read while moe.* is derived; tomorrow, or on another machine,
+# other files lie there.
+FILES = "files"
+_FOLDERS = ("sglang.path", f"env.{CONFIG_DIR_VARIABLE}")
 MAX_BYTES = 64 * 2**20
 
 
@@ -49,7 +54,8 @@ class SavedConflict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A snapshot file; docs/snapshot.schema.json is its schema.
 
-    Derived facts are not in it: they are derived again, as the sgdoctor that reads it does.
+    Derived facts are not in it: they are derived again, as the sgdoctor that reads it does. Those that rest
+    on the files in a folder of kernel configs are: what was there is known only now.
     """
 
     format: Literal["sgdoctor-snapshot"]
@@ -108,6 +114,8 @@ def _snapshot(facts: Facts, now: dt.datetime) -> Snapshot:
             unknown[name] = SavedUnknown(fact.reason, fact.missing)
         elif fact.provenance and (not name.startswith("env.") or _allowed(name, fact.value)):
             known[name] = _saved(fact)
+        elif folder := _folder_read(facts, name, fact):
+            known[name] = SavedFact(fact.value, (Provenance(FILES, folder),))
     return Snapshot(
         format="sgdoctor-snapshot",
         version=FORMAT_VERSION,
@@ -120,6 +128,13 @@ def _snapshot(facts: Facts, now: dt.datetime) -> Snapshot:
         conflicts=tuple(SavedConflict(c.name, _saved(c.kept), _saved(c.other)) for c in facts.conflicts),
         notes=tuple(facts.notes),
     )
+
+
+def _folder_read(facts: Facts, name: str, fact: Known) -> str | None:
+    """Return the folder whose files told a derived fact, None where no folder of this machine did."""
+    if not name.startswith("moe."):
+        return None
+    return next((str(facts.value(each)) for each in _FOLDERS if each in fact.inputs), None)
 
 
 def _allowed(name: str, value: Any) -> bool:

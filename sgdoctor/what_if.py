@@ -13,6 +13,8 @@ from sgdoctor.vocabulary import FactTypeError, Vocabulary
 
 # Where facts come from that a server on another machine would have said otherwise.
 _OBSERVED = frozenset({"log", "server_info", "http", "metrics", "process"})
+# What lay in a machine's folders when a snapshot of it was taken.
+_FILES = "files"
 # What a server said about itself that an operator had asked of it, whatever the machine.
 _ASKED = frozenset(
     f"arg.{name}"
@@ -55,7 +57,7 @@ def apply(facts: Facts, *, gpu: str | None, assumptions: Sequence[str]) -> Facts
         if name in gone or (gpu and name.startswith(_GPU)) or result.known(name):
             continue
         if changed and isinstance(fact, Known) and observed(name, fact):
-            left_out = True
+            left_out = left_out or said(fact)
         else:
             result.put(name, fact)
     result.notes = list(facts.notes)
@@ -70,10 +72,19 @@ def apply(facts: Facts, *, gpu: str | None, assumptions: Sequence[str]) -> Facts
 
 
 def observed(name: str, fact: Known) -> bool:
-    """Whether a fact is only what a server said about itself, and not what it had been asked for."""
+    """Whether a fact is only what was seen of a deployment as it is, and not what had been asked for.
+
+    That is what a server said about itself, and what lay in its folders of kernel configs.
+    """
     if name in _KEPT or name.startswith(_KEPT_FAMILIES):
         return False
-    return all(each.source in _OBSERVED for each in fact.provenance) and bool(fact.provenance)
+    seen = _OBSERVED | {_FILES}
+    return all(each.source in seen for each in fact.provenance) and bool(fact.provenance)
+
+
+def said(fact: Known) -> bool:
+    """Whether a server said it about itself."""
+    return any(each.source in _OBSERVED for each in fact.provenance)
 
 
 def _assumed(gpu: str | None, assumptions: Sequence[str], names: Vocabulary) -> dict[str, Any]:

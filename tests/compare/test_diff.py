@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import sgdoctor
+from sgdoctor import examine
 from sgdoctor.compare.model import Diff, Difference, exit_code
 from sgdoctor.errors import Undecided, UsageError
+from sgdoctor.sources import Sources
 from tests.compare.recordings import CAPTURES, SCENARIO, answer, recorded
 
 
@@ -365,3 +367,34 @@ def test_nothing_in_common(tmp_path: Path):
 def test_a_copy_under_another_name_is_the_same(tmp_path: Path):
     shutil.copy(SCENARIO / "before.json", tmp_path / "copy.json")
     assert sgdoctor.diff(SCENARIO / "before.json", tmp_path / "copy.json").differences == []
+
+
+def test_a_config_that_was_installed_between_two_snapshots(tmp_path: Path):
+    """A snapshot holds what lay in the folder when it was taken, not what lies there when it is read."""
+    configs = tmp_path / "moe" / "configs" / "triton_3_6_0"
+    configs.mkdir(parents=True)
+    script = tmp_path / "launch.sh"
+    script.write_text(
+        f"export SGLANG_MOE_CONFIG_DIR={tmp_path / 'moe'}\n{(SCENARIO / 'launch.sh').read_text()}"
+    )
+    sources = Sources(
+        launch=str(script),
+        model=str(SCENARIO / "config.json"),
+        environment=str(SCENARIO / "environment.json"),
+    )
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    before.write_text(examine.snapshot(sources))
+    name = "E=256,N=256,device_name=NVIDIA_RTX_PRO_6000_Blackwell_Server_Edition{}.json"
+    config = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+    for down in ("", "_down"):
+        (configs / name.format(down)).write_text(
+            json.dumps({"1": {**config, "num_warps": 4, "num_stages": 2}})
+        )
+    after.write_text(examine.snapshot(sources))
+    found = sgdoctor.diff(before, after)
+    up = of(found, "config", "moe.up.source")
+    assert up.verdict == "better"
+    assert up.after == "a file for this Triton (Triton 3.6.0)"
+    assert of(found, "finding-gone", "CFG101").verdict == "better"
+    assert exit_code(found) == 0
+    assert exit_code(sgdoctor.diff(after, before)) == 1
