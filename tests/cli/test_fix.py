@@ -145,7 +145,7 @@ def test_a_dry_run_on_a_narrow_terminal(host):
         "         default\n"
         "makes    E=256,N=256,device_name=NVIDIA_H200.json\n"
         "         E=256,N=256,device_name=NVIDIA_H200_down.json\n"
-        "in       /here/out/triton_3_6_0\n"
+        "in       /here/triton_3_6_0\n"
         "for      18 batch sizes, 1 to 4096 tokens, against the built-in default\n"
         "on       GPU 0 NVIDIA H200, 143163 of 143771 MiB free, idle\n"
         f"{re.search('takes .*', shown)[0]}\n"
