@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/ (rules, facts, commands); with --check, say which are not fresh.
+"""Write the generated pages of docs/ (rules, facts, commands, cases); with --check, say which are not fresh.
 
 Run as ``python -m tools.docs [--check]`` in the checkout.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sgdoctor.engine import rules
 from sgdoctor.errors import UsageError
-from tools import docs_cli, docs_facts, docs_rules
+from tools import coverage, docs_cli, docs_facts, docs_rules
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -19,7 +19,10 @@ RULES = ROOT / "rules"
 
 
 def pages() -> dict[str, str]:
-    """Return the text of every generated page by its path in docs/; raises RulePackError for a bad rule."""
+    """Return the text of every generated page by its path in docs/.
+
+    Raises UsageError for a bad rule, and for an entry of the catalogue that is not decided.
+    """
     pack = rules.load(root=RULES, tests=True)
     parts = docs_facts.sections(RULES / "facts.yaml")
     anchors = docs_facts.anchors(parts)
@@ -27,6 +30,7 @@ def pages() -> dict[str, str]:
     made["rules/index.md"] = docs_rules.index(pack)
     made["facts.md"] = docs_facts.page(pack, parts)
     made["cli.md"] = docs_cli.page()
+    made["coverage.md"] = coverage.page(pack)
     return made
 
 
