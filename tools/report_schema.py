@@ -1,4 +1,4 @@
-"""Write docs/report.schema.json and docs/diff.schema.json from the reports' structs.
+"""Write docs/report.schema.json, docs/diff.schema.json and docs/fix.schema.json from the reports' structs.
 
 With --check, say whether they are what the structs say.
 """
@@ -13,15 +13,21 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "report.schema.json"
 DIFF = ROOT / "docs" / "diff.schema.json"
+FIX = ROOT / "docs" / "fix.schema.json"
 
 
 def schemas() -> dict[Path, dict[str, Any]]:
     """Return the schemas by their files."""
     sys.path.insert(0, str(ROOT))
     from sgdoctor.compare import model
+    from sgdoctor.fix import report as fix
     from sgdoctor.report.json import schema
 
-    return {REPORT: schema(), DIFF: schema(model.Diff, model.SCHEMA, "diff")}
+    return {
+        REPORT: schema(),
+        DIFF: schema(model.Diff, model.SCHEMA, "diff"),
+        FIX: schema(fix.FixReport, fix.SCHEMA, "fix"),
+    }
 
 
 def main() -> int:

@@ -217,7 +217,7 @@ def _tune(sources: Sources, options: dict[str, Any]) -> int:
         _say(lambda width, encoding: show.before(plan, tasks, wish, width, encoding), aside=as_json)
     if dry or not tasks:
         if as_json:
-            _json(show.planned_json(plan, tasks, wish))
+            _json(show.planned_json(plan, tasks, wish), [])
         elif tasks:
             emit("Nothing was written: --dry-run.\n")
         return 0
@@ -229,7 +229,7 @@ def _tune(sources: Sources, options: dict[str, Any]) -> int:
         if report is not None:
             _save(one, report.with_stem(f"{report.stem}-{number + 1}") if number else report)
     if as_json:
-        _json({**show.planned_json(plan, tasks, wish), "tuned": [show.done_json(one) for one in done]})
+        _json(show.planned_json(plan, tasks, wish), [show.done_json(one) for one in done])
     return 0
 
 
@@ -273,9 +273,9 @@ def _say(render: Any, *, aside: bool) -> None:
         emit(show(render))
 
 
-def _json(content: dict[str, Any]) -> None:
-    import msgspec
-
+def _json(planned: dict[str, Any], tuned: list[dict[str, Any]]) -> None:
     from sgdoctor.cli.output import emit
+    from sgdoctor.fix.report import report
+    from sgdoctor.report.json import render
 
-    emit(msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n")  # a NaN is null
+    emit(render(report(planned, tuned)))

@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from sgdoctor.cli import tuning
@@ -25,6 +26,7 @@ from tests.fix.models import DENSE, QWEN35
 UP = "E=256,N=256,device_name=NVIDIA_H200.json"
 DOWN = "E=256,N=256,device_name=NVIDIA_H200_down.json"
 MATRIX = Path(ROOT) / "tests" / "tune" / "matrices" / "e256.json.xz"
+SCHEMA = json.loads((Path(ROOT) / "docs" / "fix.schema.json").read_text(encoding="utf-8"))
 IDLE = "NVIDIA H200;143771;143163;0;0;0;0;0"
 LOG = Path(ROOT) / "tests" / "captures" / "moe-no-config" / "server.log"
 
@@ -160,6 +162,8 @@ def test_a_dry_run_on_a_narrow_terminal(host):
 def test_a_dry_run_in_json(host):
     done = host.tune("--dry-run", "--format", "json")
     said = json.loads(done.stdout)
+    jsonschema.validate(said, SCHEMA)
+    assert said["tuned"] == []
     (task,) = said["planned"]
     assert task["files"] == [str(host.configs / UP), str(host.configs / DOWN)]
     assert task["today"] == {"source": "default", "is": "the built-in default"}
@@ -170,7 +174,13 @@ def test_a_dry_run_in_json(host):
 def test_the_report_is_json_and_a_page(host):
     done = host.tune("--format", "json", "--output", "out", "--report", "report.html")
     assert done.returncode == 0, done.stderr
-    (tuned,) = json.loads(done.stdout)["tuned"]
+    said = json.loads(done.stdout)
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(said, SCHEMA)
+    for harm in ({"schema": "sgdoctor-fix-report-2"}, {"planned": [{}]}, {"tuned": [{}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(said | harm, SCHEMA)
+    (tuned,) = said["tuned"]
     assert tuned["gain"] > 1.1
     assert tuned["installed"] == [str(host.folder / "out/triton_3_6_0" / name) for name in (UP, DOWN)]
     assert "Copy the folder" in tuned["next_start"]["sentences"][0]
