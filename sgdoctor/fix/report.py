@@ -50,7 +50,7 @@ class Microseconds(msgspec.Struct, frozen=True, kw_only=True):
 class BatchSize(msgspec.Struct, frozen=True, kw_only=True):
     """One key of the files: what they have there (``entries``), and the best pair found (``tuned``).
 
-    Both have the up and the down product's BLOCK_SIZE_M, _N, _K, GROUP_SIZE_M, num_warps, num_stages, USE_TMA.
+    Both have the up and the down product's BLOCK_SIZE_M, _N, _K, GROUP_SIZE_M, warps, stages and USE_TMA.
     ``kept`` says why the file has today's; ``wrong_today`` why what is used today is no right result.
     """
 
