@@ -17,7 +17,7 @@ ENVIRONMENT_ALLOWED = re.compile(
 )
 _SECRET_NAME = re.compile(r"(?i)(token|secret|passw|api_?key|credential|private)")
 # A number of tokens: SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK=128 is a size, no secret.
-_COUNTS_TOKENS = re.compile(r"_TOKENS(?:_|\Z)")
+_COUNTS_TOKENS = re.compile(r"_(?:NUM|MAX)_(?:\w*_)?TOKENS(?:_|\Z)")
 _COUNT = re.compile(r"[0-9]{1,9}\Z")
 
 _TEXT_PATTERNS = (

@@ -13,7 +13,9 @@ from sgdoctor import redact
         ("SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", "4096", "4096"),
         ("SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", "hf_x", redact.REDACTED),
         ("SGLANG_ACCESS_TOKEN", "4096", redact.REDACTED),
-        ("SGLANG_MODEL_TOKENS", "123456789012345678", redact.REDACTED),
+        ("SGLANG_API_TOKENS", "4096", redact.REDACTED),
+        ("SGLANG_NUM_TOKENS", "123456789012345678", redact.REDACTED),
+        ("SGLANG_X_MAX_TOKENS", "8192", "8192"),
         ("SGLANG_MOE_CONFIG_DIR", "/configs", "/configs"),
     ],
 )
