@@ -85,7 +85,7 @@ def _kind(value: object) -> str:
 def read_server_info(
     facts: Facts, payload: dict[str, Any], place: str, *, source: str = "http"
 ) -> list[str] | None:
-    """Set sglang.version, arg.*, kv.*, memory.*, model.name and .path, env.* from an answer of /server_info.
+    """Set sglang.version, arg.*, kv.*, memory.*, model.*, env.*, server.decode_throughput from /server_info.
 
     Both shapes are taken: flat (up to 0.5.19) and with ``launch_command`` (0.5.20 and newer), whose words are
     returned, secrets replaced. What the scheduler settled later than the launcher (its ``internal_states``)
@@ -164,6 +164,11 @@ def _read_capacity(payload: dict[str, Any], states: list[dict[str, Any]], put: C
     weights = [weight for memory in usage if (weight := _number(memory.get("weight"))) is not None]
     if weights:
         put("memory.weights_gb", max(weights))
+    # 0 before the first report; from 0.5.20 on it falls back to that when reports stop (metrics_reporter.py).
+    rates = [_number(state.get("last_gen_throughput")) for state in states]
+    throughput = sum(rate for rate in rates if rate is not None)
+    if throughput > 0:
+        put("server.decode_throughput", float(throughput))
 
 
 def _number(value: object) -> int | float | None:

@@ -21,7 +21,19 @@ from sgdoctor.report.model import Broken
 TOLERANCE = 5.0  # percent
 
 # Facts of which something can be said when both files tell them.
-_COMPARED = ("arg.", "asked.", "kv.", "log.decode_throughput", "memory.", "package.", "gpu.", "moe.", "env.")
+_COMPARED = (
+    "arg.",
+    "asked.",
+    "kv.",
+    "log.decode_throughput",
+    "window.",
+    "server.decode_throughput",
+    "memory.",
+    "package.",
+    "gpu.",
+    "moe.",
+    "env.",
+)
 _COMPARED_VERSIONS = ("sglang.version", "torch.version", "triton.version", "host.driver")
 
 

@@ -81,6 +81,15 @@ def test_the_slowest_rank_says_how_many_requests_run() -> None:
     assert facts.value("memory.weights_gb") == 48
 
 
+def test_the_throughput_is_that_of_all_dp_ranks_and_unknown_before_the_first_report() -> None:
+    facts = read(
+        {"version": "0.5.12", "internal_states": [{"last_gen_throughput": n} for n in (812.5, 790.0)]}
+    )
+    assert facts.value("server.decode_throughput") == 1602.5
+    facts = read({"version": "0.5.12", "internal_states": [{"last_gen_throughput": 0.0}]})
+    assert not facts.known("server.decode_throughput")
+
+
 def test_a_rank_that_does_not_say_it_leaves_it_unknown() -> None:
     facts = read(
         {"version": "0.5.12", "internal_states": [{"effective_max_running_requests_per_dp": 48}, {}]}

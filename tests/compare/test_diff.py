@@ -398,3 +398,42 @@ def test_a_config_that_was_installed_between_two_snapshots(tmp_path: Path):
     assert of(found, "finding-gone", "CFG101").verdict == "better"
     assert exit_code(found) == 0
     assert exit_code(sgdoctor.diff(after, before)) == 1
+
+
+def test_the_throughput_of_an_answer_says_nothing_of_the_load(tmp_path: Path):
+    """SGLang divides by the time since its report before: a pause makes the first one after it tiny."""
+    before = recorded(tmp_path, "before", sglang__version="0.5.12", server__decode_throughput=2000.0)
+    after = recorded(tmp_path, "after", sglang__version="0.5.12", server__decode_throughput=80.0)
+    found = sgdoctor.diff(before, after)
+    assert of(found, "speed").verdict == "changed"
+    assert exit_code(found) == 0
+
+
+@pytest.mark.parametrize(
+    ("running", "prompts", "verdict"),
+    [(32.0, 6400, "worse"), (80.0, 6400, "changed"), (32.0, 64000, "changed")],
+)
+def test_slower_answers_at_the_same_load_and_at_another(
+    tmp_path: Path, running: float, prompts: int, verdict: str
+):
+    before, after = (
+        recorded(
+            tmp_path,
+            name,
+            "metrics",
+            sglang__version="0.5.12",
+            kv__tokens=100_000,
+            window__first_token_seconds=seconds,
+            window__running_requests=requests,
+            window__token_usage=0.01 * requests,
+            window__prompt_tokens=tokens,
+            window__finished_requests=64,
+        )
+        for name, seconds, requests, tokens in (
+            ("before", 0.25, 32.0, 6400),
+            ("after", 0.5, running, prompts),
+        )
+    )
+    found = of(sgdoctor.diff(before, after), "speed", "window.first_token_seconds")
+    assert found.verdict == verdict
+    assert found.message.startswith("Time to the first token: 0.25 to 0.5 s (+100.0%)")
