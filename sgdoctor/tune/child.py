@@ -167,4 +167,7 @@ def _text(error: Exception) -> str:
 
 def main(descriptor: int) -> int:
     """Work over the socket that was inherited as ``descriptor``; return the exit status."""
-    return serve(socket.socket(fileno=descriptor))
+    try:
+        return serve(socket.socket(fileno=descriptor))
+    except ConnectionError:  # the parent went away while an answer was on its way
+        return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -282,3 +283,17 @@ def test_what_a_hanging_worker_started_ends_with_it():
         assert outcome.ending == "timeout"
     assert len(children) == 1
     assert not running(children[0])
+
+
+def test_a_child_whose_parent_goes_away_while_it_answers_ends_without_a_word():
+    ours, theirs = socket.socketpair()
+    code = "import sys; from sgdoctor.tune.child import main; sys.exit(main(int(sys.argv[1])))"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(theirs.fileno())], pass_fds=[theirs.fileno()], stderr=subprocess.PIPE
+    )
+    with theirs, ours:
+        ours.sendall(b'{"role": "echo", "settings": {}}\n')
+        assert ours.recv(1 << 10) == b'{"ready": null}\n'
+        ours.sendall(b'{"id": 1, "sleep": 0.5}\n{"id": 2, "say": 1}\n')
+    _, said = child.communicate(timeout=30)
+    assert (child.returncode, said) == (0, b"")
