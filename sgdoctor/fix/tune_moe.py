@@ -227,7 +227,7 @@ def _workers(task: Task, wish: Wish) -> Workers:
         expected=expected_of(job),
         cache=cache,
         depth=2,
-        timeout=workers.MEASURE_SECONDS,
+        timeout=workers.measuring_seconds(job),
         environment={"TRITON_INTERPRET": "0"},
     )
     try:

@@ -67,15 +67,21 @@ class Journal:
     def _read(self) -> None:
         self._file.seek(0)
         whole = 0
-        records = []
+        records: list[dict[str, Any]] = []
         for line in self._file:
             if not line.endswith(b"\n"):
                 break
             try:
-                records.append(json.loads(line))
-            except ValueError as error:
+                record = json.loads(line)
+            except ValueError:
+                record = None
+            if not isinstance(record, dict) or not record:
                 self._file.close()
-                raise UsageError(f"{self.path}: line {len(records) + 1} is no record of a tuner") from error
+                raise UsageError(
+                    f"{self.path}: line {len(records) + 1} is no record of a tuner; move the file away, and "
+                    "tune anew"
+                )
+            records.append(record)
             whole += len(line)
         self._file.truncate(whole)
         if not records:
@@ -84,5 +90,7 @@ class Journal:
             return
         if records[0].get("identity") != json.loads(json.dumps(self.identity)):
             self._file.close()
-            raise UsageError(f"{self.path} was measured with another kernel, GPU or shape")
+            raise UsageError(
+                f"{self.path} was measured with another kernel, GPU or shape; move it away, and tune anew"
+            )
         self.records = records[1:]

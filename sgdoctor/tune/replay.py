@@ -95,7 +95,8 @@ class ReplayCompiler:
 class ReplayWorker:
     """Answers a measuring worker's tasks from a matrix, with relative normal noise on every sample.
 
-    ``speed`` multiplies all times (a slower GPU); ``pause`` is what a task takes, in seconds. ``faults`` are
+    ``speed`` multiplies all times (a slower GPU); ``pause`` is what a task takes, in seconds; ``speeds`` are
+    what sgdoctor.tune.speeds would measure. ``faults`` are
     what can go wrong with a GPU: tiles on which the worker dies (``crash``; of whole computations alone:
     ``crash_whole``) or says nothing more (``hang``), whose output is wrong (``wrong``), a number of tasks
     after which it is slower by a factor (``slower``), no memory at the start (``memory``).
@@ -111,6 +112,7 @@ class ReplayWorker:
         pause: float = 0.0,
         uuid: str = "GPU-replay",
         faults: Mapping[str, Any] | None = None,
+        speeds: Mapping[str, float] | None = None,
     ) -> None:
         self.faults = dict(faults or {})
         if self.faults.get("memory"):
@@ -121,7 +123,8 @@ class ReplayWorker:
         self.pause = pause
         self.done = 0
         self.random = random.Random(seed)  # noqa: S311 (noise, no secret)
-        self.about = {"gpu": "replay", "uuid": uuid, "capability": [9, 0], "torch": None, "triton": None}
+        versions = {"torch": None, "triton": None}
+        self.about = {"gpu": "replay", "uuid": uuid, "capability": [9, 0], **versions, **(speeds or {})}
 
     def start(self, task: dict[str, Any]) -> Any:
         """Do a task."""

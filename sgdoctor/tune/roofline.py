@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from sgdoctor.tune.space import Problem
@@ -31,12 +32,19 @@ def microseconds(problem: Problem, tokens: int, *, bandwidth: float, flops: floa
 
 
 def reached(run: Run, tokens: int, *, before: str) -> bool:
-    """Whether the best found before a phase is within 3% of the bound; false where that is not known."""
+    """Whether the best pair found before a phase is within 3% of the bound; false where that is not known."""
     about = run.about()
     if not about.get("bandwidth") or not about.get("flops"):
         return False
-    best = [
-        min(run.points.times(gemm, tokens, before=before).values(), default=0.0) for gemm in ("up", "down")
-    ]
+    up, down = (run.points.times(gemm, tokens, before=before) for gemm in ("up", "down"))
+    best = min(
+        (
+            first + second
+            for one, first in up.items()
+            for other, second in down.items()
+            if one.block_m == other.block_m
+        ),
+        default=math.inf,
+    )
     bound = microseconds(run.job.problem, tokens, bandwidth=about["bandwidth"], flops=about["flops"])
-    return all(best) and sum(best) <= NEAR * bound
+    return best <= NEAR * bound

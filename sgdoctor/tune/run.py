@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sgdoctor.errors import Undecided
+from sgdoctor.errors import Undecided, UsageError
 from sgdoctor.tune.journal import Journal
 from sgdoctor.tune.model import Job, Listener, Pair, Progress
 from sgdoctor.tune.points import Key, Points
@@ -39,8 +39,17 @@ class Run:
         self.left: Callable[[float], float | None] = lambda _fraction: None
         self._listen = listen
         self._said = 0.0
-        for record in journal.records:
+        for number, record in enumerate(journal.records, 2):  # the first line is the identity
+            self._recall(number, record)
+
+    def _recall(self, number: int, record: dict[str, Any]) -> None:
+        try:
             self.points.add(record)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"{self.journal.path}: line {number} is no record of this release of sgdoctor; move the file "
+                "away, and tune anew"
+            ) from error
 
     def keep(self, record: dict[str, Any]) -> None:
         """Write a record and take it in. Raises Undecided when the disk is full."""

@@ -193,8 +193,9 @@ def shared_memory(config: Config, problem: Problem, capability: Capability) -> i
     rows = config.block_n if swaps_operands(config, problem, capability) else config.block_m
     from_shared = capability[0] in (9, 10) and rows >= 64
     buffers = config.stages if from_shared else config.stages - 1
-    if problem.kind == "int4":
-        return buffers * (config.block_m * 2 * config.block_k + config.block_n * config.block_k // 2)
+    if problem.kind == "int4":  # the weights' last stage lives in registers everywhere
+        weights = (config.stages - 1) * config.block_n * config.block_k // 2
+        return buffers * config.block_m * 2 * config.block_k + weights
     size = buffers * (config.block_m + config.block_n) * config.block_k * problem.operand_bytes
     if problem.kind.endswith("_block"):
         size += 4 * max(

@@ -13,7 +13,11 @@ from sgdoctor.tune.model import Job
 from sgdoctor.tune.pool import Pool
 
 _COMPILE_SECONDS = 120.0
-MEASURE_SECONDS = 90.0  # how long a task may take
+_MEASURE_SECONDS = 90.0
+
+# A task does the whole computation of its largest batch up to some 400 times; no GPU worth tuning is slower.
+_MOST_TIMES = 400
+_SLOWEST = 5e13  # FLOP/s
 
 
 @dataclass
@@ -53,7 +57,7 @@ def local(
         "measure",
         measuring(job),
         depth=2,
-        timeout=MEASURE_SECONDS,
+        timeout=measuring_seconds(job),
         python=python,
         environments=[{**_environment(cache, python_path), "CUDA_VISIBLE_DEVICES": uuid} for uuid in gpus],
     )
@@ -74,6 +78,13 @@ def compilers(
         python=python,
         environment={**_environment(cache, python_path), "CUDA_VISIBLE_DEVICES": ""},
     )
+
+
+def measuring_seconds(job: Job) -> float:
+    """Return after how many seconds at a task a measuring worker hangs: large batches take their time."""
+    problem = job.problem
+    slots = max(job.tokens) * problem.topk * problem.experts / problem.routed_experts
+    return _MEASURE_SECONDS + _MOST_TIMES * 6 * slots * problem.width * problem.hidden / _SLOWEST
 
 
 def measuring(job: Job) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from sgdoctor.tune.replay import Matrix
+
 HERE = Path(__file__).parent
 MATRICES = sorted(path.name.partition(".")[0] for path in (HERE / "matrices").glob("*.json.xz"))
 
@@ -29,3 +31,18 @@ def matrix(request: pytest.FixtureRequest) -> dict[str, Any]:
     packed = (HERE / "matrices" / f"{request.param}.json.xz").read_bytes()
     loaded: dict[str, Any] = json.loads(lzma.decompress(packed))
     return loaded
+
+
+@pytest.fixture(scope="session")
+def matrices() -> dict[str, Matrix]:
+    """Give the measured matrices as a replay reads them, by name."""
+    return {name: Matrix(HERE / "matrices" / f"{name}.json.xz") for name in MATRICES}
+
+
+@pytest.fixture
+def kernel_file(tmp_path: Path) -> Path:
+    """Give a file in place of SGLang's kernel: replayed times need none, but results belong to one."""
+    path = tmp_path / "sglang/kernel.py"
+    path.parent.mkdir()
+    path.write_text("def invoke_fused_moe_kernel(): ...\n")
+    return path

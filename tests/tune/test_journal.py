@@ -56,12 +56,13 @@ def test_two_tuners_do_not_write_to_one_journal(tmp_path):
     Journal(path, IDENTITY).close()
 
 
-def test_a_file_of_something_else_is_refused(tmp_path):
+@pytest.mark.parametrize("line", ["not a journal", "17", "[]", "{}", "\0\0\0\0"])
+def test_a_file_of_something_else_is_refused(tmp_path, line):
     path = tmp_path / "journal.jsonl"
-    path.write_text("not a journal\n")
-    with pytest.raises(UsageError, match="line 1 is no record"):
+    path.write_text(f"{line}\n")
+    with pytest.raises(UsageError, match="line 1 is no record of a tuner; move the file away"):
         Journal(path, IDENTITY)
-    assert path.read_text() == "not a journal\n"
+    assert path.read_text() == f"{line}\n"
 
 
 def test_a_full_disk_leaves_no_half_record(tmp_path):

@@ -188,6 +188,16 @@ def test_compiles_for_a_gpu_that_is_not_here(sglang_wheel, tmp_path, capability)
         assert 32 <= built["registers"] <= 255
 
 
+def test_int4_takes_no_less_shared_memory_than_the_filter_says(sglang_wheel, tmp_path):
+    path = kernel.find(sglang_wheel("0.5.13") / "sglang")
+    shape = problem("int4", block=(0, 128))
+    for capability in ((8, 0), (9, 0)):
+        tiles = [Config(256, 64, 64, 1, 8, 5), Config(64, 128, 64, 1, 8, 3), Config(16, 32, 64)]
+        built = compile_all(path, shape, capability, [("up", tile) for tile in tiles], cache=tmp_path)
+        for tile, result in zip(tiles, built, strict=True):
+            assert shared_memory(tile, shape, capability) <= result["shared"]
+
+
 def test_one_binary_serves_every_group(sglang_wheel, tmp_path):
     path = kernel.find(sglang_wheel(NEWEST) / "sglang")
     tasks = [("down", Config(16, 64, 64, group, 4, 3)) for group in (1, 8, 16, 64)]

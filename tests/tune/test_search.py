@@ -22,29 +22,12 @@ import pytest
 from sgdoctor.errors import Undecided, UsageError
 from sgdoctor.tune import search, tuner, workers
 from sgdoctor.tune.compile import problem_from
-from sgdoctor.tune.journal import Journal
 from sgdoctor.tune.model import Job, Pair
-from sgdoctor.tune.replay import REST, Matrix
-from sgdoctor.tune.run import Run
-from sgdoctor.tune.run import _name as name_of
+from sgdoctor.tune.replay import REST
 from sgdoctor.tune.space import Config, default_config
 
 HERE = Path(__file__).parent
 NAMES = ("e128", "e128_fp8", "e256", "e8")
-
-
-@pytest.fixture(scope="module")
-def matrices():
-    return {name: Matrix(file_of(name)) for name in NAMES}
-
-
-@pytest.fixture
-def kernel_file(tmp_path):
-    """Give a file in place of SGLang's kernel: replayed times need none, but results belong to one."""
-    path = tmp_path / "sglang/kernel.py"
-    path.parent.mkdir()
-    path.write_text("def invoke_fused_moe_kernel(): ...\n")
-    return path
 
 
 def file_of(name):
@@ -308,37 +291,6 @@ def test_who_stops_the_tuner_again_and_again_loses_no_candidate(matrices, kernel
     tuning = tune("e128_fp8", job, journal, effort="quick")
     assert "killed the tuner" not in tuning.dropped
     assert tuning.worth_installing
-
-
-def test_of_a_batch_that_twice_killed_the_tuner_the_innocent_are_tried_alone(kernel_file, matrices, tmp_path):
-    job, journal = job_of(matrices["e128"], kernel_file), tmp_path / "journal"
-    units = [("up", 64, config) for config in (Config(16, 64, 64), Config(16, 64, 128), Config(16, 128, 64))]
-    with workers.replayed(file_of("e128")) as crew, Journal(journal, {}) as opened:
-        task = Run(job, crew, opened).task("race", units, 3)
-        opened.append({"started": name_of(task)})
-        opened.append({"started": name_of(task)})
-        run = Run(job, crew, opened)
-        run.time("race", [units], 3, "timing")
-        assert all(run.points.known("race", key) for key in units)
-        assert not run.points.broken
-
-
-def test_pairs_beside_one_that_crashes_are_timed_together_again(kernel_file, matrices, tmp_path):
-    """Times of other rounds do not compare; and what crashed is not tried again, in no phase."""
-    matrix = matrices["e128"]
-    job, journal = job_of(matrix, kernel_file), tmp_path / "journal"
-    bad = Config(16, 128, 64, 1, 4, 3)
-    pairs = [job.default[64], best_of(matrix, 64), Pair(bad, bad)]
-    faults = {"crash_whole": [bad.to_list()]}
-    with workers.replayed(file_of("e128"), gpus=[{"faults": faults}]) as crew, Journal(journal, {}) as opened:
-        run = Run(job, crew, opened)
-        for phase in ("contest", "again"):
-            run.pairs(phase, [(64, pair) for pair in pairs], 5, "timing")
-    records = [json.loads(line) for line in journal.read_text().splitlines()]
-    timed = {(r["pairs"], len(r["units"])) for r in records if "pairs" in r and r["pairs"] != "alone"}
-    assert timed == {("contest", 2), ("again", 2)}
-    assert list(run.points.failed_pairs) == [(64, pairs[2])]
-    assert sum("started" in record for record in records) == 1 + 3 + 1 + 1
 
 
 def test_a_finished_run_is_not_gone_on_with(matrices, kernel_file, tmp_path):
