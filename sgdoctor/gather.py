@@ -77,6 +77,12 @@ def gather(sources: Sources, patterns: Mapping[str, str], progress: Progress | N
     Undecided when there is nothing to look at.
     """
     say = progress or (lambda _what: None)
+    if sources.urls:
+        raise UsageError("this takes one server: name it with one --url")
+    if sources.watch is not None:
+        from sgdoctor import watching
+
+        watching.wanted(sources)
     if not sources.named():
         from sgdoctor import here
 
@@ -146,6 +152,10 @@ def _read_live(sources: Sources, patterns: Mapping[str, str], say: Progress) -> 
 
         page = Path(sources.metrics)
         live.look("metrics", str(page), lambda: metrics.read_metrics_file(facts, page))
+    if sources.watch is not None:
+        from sgdoctor import watching
+
+        watching.watch(live, sources, say)
     return live
 
 

@@ -25,6 +25,8 @@ _ONE_VALUE = (
     "arg.tp_size",
     "arg.pp_size",
 )
+# One of them is known where a server itself was read, live or by what it wrote.
+_LIVE = ("server.url", "log.records", "metrics.running_requests")
 # EnvBool in srt/environ.py, 0.5.7 to 0.5.23
 _SEVERAL = 2
 _TRUE = ("true", "1", "yes", "y")
@@ -32,10 +34,20 @@ _TRUE = ("true", "1", "yes", "y")
 
 def settle(facts: Facts, command: LaunchCommand | None) -> None:
     """Derive all facts that follow from those collected; ``command`` is read with the release now known."""
-    from sgdoctor.collect import launch, launch_asked, launch_network, requirements
+    from sgdoctor.collect import (
+        launch,
+        launch_asked,
+        launch_network,
+        requirements,
+        server_state,
+        window_facts,
+    )
     from sgdoctor.upstream import arguments, attention, changed, deaths, derive, piecewise, switches
 
     deaths.explain(facts)
+    if any(facts.known(name) for name in _LIVE):
+        window_facts.lack(facts)
+        server_state.derive(facts)
     _installed_release(facts)
     if command is not None:
         launch_asked.interpret(facts, command)

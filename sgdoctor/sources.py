@@ -9,6 +9,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """The sources an operator named; with none named, this machine is looked at."""
 
     url: str | None = None
+    urls: tuple[str, ...] = ()  # of several servers, instead of ``url``
     api_key: str | None = None
     logs: tuple[str, ...] = ()  # files, or "-" for standard input; one a node
     launch: str | None = None  # a launch script
@@ -18,6 +19,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     environment: str | None = None  # what another machine has: a snapshot or packages and GPUs
     server_info: str | None = None
     metrics: str | None = None
+    watch: float | None = None  # seconds for which the server is watched
     gpu: str | None = None  # NAME[:COUNT]
     assume: tuple[str, ...] = ()  # NAME=VALUE
     sample: str | None = None
@@ -28,7 +30,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     def named(self) -> list[str]:
         """Return the options that name a source, as an operator writes them."""
         given = {
-            "--url": self.url,
+            "--url": self.url or self.urls,
             "--log": self.logs,
             "--launch": self.launch,
             "--": self.command,
@@ -37,6 +39,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
             "--environment": self.environment,
             "--server-info": self.server_info,
             "--metrics": self.metrics,
+            "--watch": self.watch,
             "--gpu": self.gpu,
             "--assume": self.assume,
             "--sample": self.sample,

@@ -13,7 +13,14 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 # Each option of a source: its names, what it takes, its help.
 _SOURCES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
-    (("--url",), {"metavar": "URL", "help": "A running server, asked with GET alone."}),
+    (
+        ("--url",),
+        {
+            "metavar": "URL",
+            "multiple": True,
+            "help": "A running server, asked with GET alone; check compares several.",
+        },
+    ),
     (
         ("--api-key",),
         {
@@ -46,6 +53,10 @@ _SOURCES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     ),
     (("--server-info",), {"metavar": "FILE", "help": "A saved answer of /server_info."}),
     (("--metrics",), {"metavar": "FILE", "help": "A saved answer of /metrics."}),
+    (
+        ("--watch",),
+        {"metavar": "SECONDS", "type": float, "help": "Watch the server and its log for so long: 60."},
+    ),
     (("--gpu",), {"metavar": "NAME[:COUNT]", "help": "As if the GPUs were these: H200:8."}),
     (
         ("--assume",),
@@ -129,4 +140,6 @@ def sources_from(options: dict[str, Any]) -> Any:
     """Take the options of sources out of ``options`` and return them as Sources."""
     from sgdoctor.sources import Sources
 
+    urls = options.pop("url", ())
+    options["urls" if len(urls) > 1 else "url"] = urls if len(urls) > 1 else next(iter(urls), None)
     return Sources(**{name: options.pop(name) for name in Sources.__struct_fields__ if name in options})

@@ -131,6 +131,8 @@ def _state(facts: Facts, readings: Sequence[Reading]) -> None:
     _set(facts, "log.died", died, *((dead, dead[0].end.line or 0) if dead else (readings,)))
     _set(facts, "log.stopped", not died and any(end.stopped for end in ends), readings)
     _set(facts, "log.deepgemm_compiling", not died and any(end.deepgemm for end in ends), readings)
+    stages = ["compiling" if reading.end.deepgemm else reading.stage for reading in readings]
+    _set(facts, "log.stage", next((stage for stage in stages if stage), None), readings)
     told = [reading for reading in dead if reading.end.fatal is not None]
     if told:
         _set(facts, "log.fatal", told[0].end.fatal, told, told[0].end.line or 0)

@@ -14,6 +14,7 @@ from sgdoctor.collect.log_text import Form, Record
 from sgdoctor.upstream import log_grammar
 from sgdoctor.upstream.log_end import End, Line, end_of
 from sgdoctor.upstream.log_release import Fit
+from sgdoctor.upstream.log_stage import stage_of
 
 TAIL = 1 << 20
 # A log that is newest first is turned round in memory, up to this size.
@@ -111,6 +112,7 @@ class Reading:
         self.head = Survey()
         self.tail = Survey()
         self.end = End()
+        self.stage: str | None = None
         self.fit = Fit()
         self.decoded: list[tuple[int, str, dict[str, str]]] = []
         self.releases: list[str] = []
@@ -237,6 +239,7 @@ class Reading:
             for number, found in last
             for record in found
         )
+        self.stage = stage_of(_text(record.text[:_LOOKED_AT]) for _, found in last for record in found)
         self._load(last)
 
     def _fit(self, found: list[Record]) -> None:

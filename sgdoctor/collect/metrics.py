@@ -57,10 +57,7 @@ def read_metrics(facts: Facts, text: str, place: str) -> None:
     what is not on the page stays unknown, except that a counter appears there with its first event: one that
     is missing where the scheduler's gauges are has counted none.
     """
-    page: dict[str, list[Sample]] = {}
-    for sample in parse(text):
-        if sample.name.startswith("sglang:"):
-            page.setdefault(sample.name.removeprefix("sglang:"), []).append(sample)
+    page = page_of(text)
 
     def put(name: str, metric: str, combine: Callable[[list[float]], float]) -> None:
         ranks = by_rank(page.get(metric, []))
@@ -81,6 +78,15 @@ def read_metrics(facts: Facts, text: str, place: str) -> None:
     put("metrics.finished_requests", "num_requests_total", sum)
     put("kv.tokens", "max_total_num_tokens", min)
     put("kv.context_length", "context_len", min)
+
+
+def page_of(text: str) -> dict[str, list[Sample]]:
+    """Return the page's samples of SGLang by name, without its prefix."""
+    page: dict[str, list[Sample]] = {}
+    for sample in parse(text):
+        if sample.name.startswith("sglang:"):
+            page.setdefault(sample.name.removeprefix("sglang:"), []).append(sample)
+    return page
 
 
 def by_rank(samples: list[Sample]) -> list[float]:

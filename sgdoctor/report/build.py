@@ -74,8 +74,19 @@ def summary(facts: Facts, *, python: str | None = None) -> DeploymentSummary:
         parallel={short: size for short, size in sizes.items() if size and (short == "tp" or size > 1)},
         python=python,
         url=facts.value("server.url"),
-        status=facts.value("server.status"),
+        status=_status(facts),
     )
+
+
+def _status(facts: Facts) -> str | None:
+    """Return what the server is doing and what it waits for, as far as that is known."""
+    state, status = facts.value("server.state"), facts.value("server.status")
+    # A saved log that ends with an ordered stop is nothing to point out.
+    if state is None or (state == "stopped" and status is None):
+        return None if status is None else str(status)
+    waits = facts.value("server.waiting_for")
+    words = str(state).replace("_", " ")
+    return f"{words}, waits for {waits}" if waits else words
 
 
 def _gpus(facts: Facts) -> list[Gpus]:

@@ -41,6 +41,8 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "kv.": ("--log", "--url", "--server-info"),
     "memory.": ("--log", "--url"),
     "metrics.": ("--url", "--metrics"),
+    "window.": ("--watch",),
+    "fleet.": ("--url",),
 }
 
 # Options of which one is given instead of the others.

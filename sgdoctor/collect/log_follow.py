@@ -1,0 +1,171 @@
+"""A log while it is written: what is added after its end, also when it is rotated or cut short meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+from math import isfinite
+from pathlib import Path
+from typing import BinaryIO
+
+from sgdoctor.collect import log_read, log_text
+from sgdoctor.collect.log_text import Form, Record
+from sgdoctor.errors import UsageError
+from sgdoctor.upstream import log_grammar
+
+# What is read at once: a log that grows faster than this is followed at its end.
+MOST = 16 << 20
+_BATCH_WITHIN = 120
+_LOOKED_AT = 4096
+_DP_WORKER = re.compile(rb"(?<![A-Z_])DP\d+")  # not MOE_DP
+
+
+def can_grow(name: str) -> None:
+    """Raise UsageError when ``name`` is no log that a server writes at."""
+    if name == "-":
+        raise UsageError("--watch follows a log file, and standard input is none: name the file")
+    if name.endswith(".gz"):
+        raise UsageError(f"--watch: {name} is compressed and does not grow: name the log itself")
+
+
+class Batches:
+    """What the batch lines of one DP worker add up to."""
+
+    def __init__(self) -> None:
+        self.decode: list[dict[str, float]] = []
+        self.new_tokens = 0.0
+        self.cached_tokens = 0.0
+
+
+class Follower:
+    """Reads what a log gets from now on.
+
+    ``batches`` holds what its DP workers wrote, ``retracted`` how many requests each rank says had to leave
+    the KV cache, ``lines`` how many lines there were, ``notes`` what happened to the file. Raises UsageError
+    when there is no such file, or it is none that grows.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines = 0
+        self.batches: dict[bytes, Batches] = {}
+        self.retracted: dict[bytes, int] = {}
+        self.notes: list[str] = []
+        self._path = Path(name)
+        self._rest = b""
+        can_grow(name)
+        self._form = self._head()
+        self._file = self._opened()
+        if self._file is None:
+            raise UsageError(f"{name}: cannot be read")
+        self._file.seek(0, os.SEEK_END)
+
+    def _head(self) -> Form:
+        with log_read.source(self.name).open() as stream:
+            return log_text.detect(stream.read(log_read.HEAD) or b"")
+
+    def _opened(self) -> BinaryIO | None:
+        try:
+            return self._path.open("rb")
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def retractions(self) -> int:
+        """How many requests were retracted; the ranks of one DP worker retract the same ones."""
+        workers: dict[bytes, int] = {}
+        for ranks, number in self.retracted.items():
+            workers[_worker(ranks)] = max(workers.get(_worker(ranks), 0), number)
+        return sum(workers.values())
+
+    def read_on(self) -> None:
+        """Take what was added since the last time; never raises."""
+        if self._file is None:
+            self._file = self._opened()
+            if self._file is None:
+                return
+        try:
+            self._read_file(self._file)
+            if self._rotated(self._file):
+                self._note("was rotated while it was watched; both files were read")
+                self.close()
+                self._take(b"\n")
+                self._file = self._opened()
+                if self._file is not None:
+                    self._read_file(self._file)
+        except OSError as error:
+            self._note(f"could not be read on ({error.strerror or error})")
+
+    def _read_file(self, file: BinaryIO) -> None:
+        size, here = os.fstat(file.fileno()).st_size, file.tell()
+        if size < here:
+            self._note("was cut short while it was watched; what came between may be missing")
+            file.seek(0)
+            self._rest, here = b"", 0
+        if size - here > MOST:
+            self._note("grows faster than it is read; only the end of each part was")
+            file.seek(size - MOST)
+            self._rest = b""
+        self._take(file.read(MOST))
+
+    def _rotated(self, file: BinaryIO) -> bool:
+        """Whether the name now stands for another file."""
+        try:
+            now = self._path.stat()
+        except OSError:
+            return False  # moved away, and the new one is not there yet
+        mine = os.fstat(file.fileno())
+        return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
+
+    def _note(self, said: str) -> None:
+        note = f"{self.name}: {said}"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _take(self, data: bytes) -> None:
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[-log_read.LONGEST_LINE :]
+        for line in whole:
+            if not line:
+                continue
+            self.lines += 1
+            if b" batch" in line or b"Retract requests" in line:
+                for record in log_text.records(line[: log_read.LONGEST_LINE], self._form):
+                    self._record(record)
+
+    def _record(self, record: Record) -> None:
+        text = record.text[:_LOOKED_AT]
+        if b"Retract requests" in text:
+            requests = log_grammar.retracted(text.decode(errors="replace"))
+            self.retracted[record.ranks] = self.retracted.get(record.ranks, 0) + requests
+            return
+        seen = self.batches.setdefault(_worker(record.ranks), Batches())
+        values = {
+            name: number
+            for name, said in log_grammar.batch(text.decode(errors="replace")).items()
+            if (number := _number(said)) is not None
+        }
+        if b"Decode batch" in text[:_BATCH_WITHIN]:
+            seen.decode.append(values)
+        elif b"Prefill batch" in text[:_BATCH_WITHIN]:
+            seen.new_tokens += values.get("#new-token", 0.0)
+            seen.cached_tokens += values.get("#cached-token", 0.0)
+
+
+def _worker(ranks: bytes) -> bytes:
+    found = _DP_WORKER.search(ranks)
+    return found[0] if found else b""
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) else None

@@ -1,0 +1,149 @@
+"""What a server is doing, and what it waits for: from its health code, its log and its load together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sgdoctor.facts import Facts
+
+STATE, WAITS = "server.state", "server.waiting_for"
+
+_STAGES = {
+    "joining": "all ranks to join (torch.distributed)",
+    "loading": "the weights to be loaded",
+    "sizing": "the KV cache and the kernels to be set up",
+    "capturing": "the CUDA graphs to be captured",
+    "compiling": "DeepGEMM's kernels to be compiled",
+    "warming_up": "the answer to its warm-up request",
+}
+# A shorter window says nothing: a single long prefill or a graph that is captured again may take as long.
+_HANG_SECONDS = 20.0
+# Clients that each wait for their answer keep a queue steady: what it sways by is no growth.
+_OVERLOAD_SECONDS, _OVERLOAD_GROWTH, _OVERLOAD_SHARE = 25.0, 2.0, 0.1
+
+
+class _State(NamedTuple):
+    """A state, what is waited for, and the facts that say so."""
+
+    name: str
+    inputs: tuple[str, ...]
+    waits: str | None = None
+
+
+def derive(facts: Facts) -> None:
+    """Derive server.state and server.waiting_for; both stay unknown where nothing tells them apart.
+
+    A server that answers is judged by its answers, one that does not by its log: a log may be of an earlier
+    run, and a refused connection is as well a server that loads its weights as one that is gone (the HTTP
+    server starts after the schedulers, 0.5.7 to 0.5.23).
+    """
+    status = facts.value("server.status")
+    judge: dict[str, Callable[[Facts], _State | None]] = {
+        "ready": _serving,
+        "unauthorized": _serving,
+        "starting": _not_ready,
+        "unhealthy": _unhealthy,
+        "unreachable": _silent,
+    }
+    found = judge[status](facts) if status in judge else None if facts.known("server.url") else _logged(facts)
+    if found is None:
+        reason = _reason(facts, status)
+        missing = [] if status else ["server.status"]
+        facts.set_unknown(STATE, reason, missing)
+        facts.set_unknown(WAITS, reason, missing)
+        return
+    facts.derive(STATE, found.name, found.inputs)
+    facts.derive(WAITS, found.waits, found.inputs)
+
+
+def _reason(facts: Facts, status: str | None) -> str:
+    if status == "unreachable":
+        return "nothing answers: it still loads, or it is gone; its --log tells"
+    if status == "unhealthy":
+        return "/health fails: whether it hangs or works on something long needs --watch 30"
+    if facts.known("log.records"):
+        return "the log does not say what the server does now"
+    return "no server was asked"
+
+
+def _serving(facts: Facts) -> _State | None:
+    """Judge a server whose scheduler answers, by its load."""
+    if facts.value("server.health") != 200:
+        return None
+    read = ("server.health",)
+    if _overloaded(facts):
+        queue = ("window.queued_least", "window.queue_growth", "window.queued_requests")
+        return _State("overloaded", (*read, *queue), "room for the requests in its queue")
+    names: tuple[str, ...] = ("window.running_requests", "window.queued_requests")
+    if facts.missing(*names):
+        names = ("metrics.running_requests", "metrics.queued_requests")
+    if facts.missing(*names):
+        return _State("ready", read)
+    inputs = (*read, *names)
+    worked = facts.value("window.worked_tokens")
+    idle = not any(facts.value(name) for name in names) and not worked
+    return _State("idle" if idle else "busy", inputs)
+
+
+def _overloaded(facts: Facts) -> bool:
+    """Whether some request always waits, and more and more of them do."""
+    queued, growth = facts.value("window.queued_requests"), facts.value("window.queue_growth")
+    if not facts.value("window.queued_least") or growth is None or queued is None:
+        return False
+    long_enough = facts.value("window.seconds", 0.0) >= _OVERLOAD_SECONDS
+    return long_enough and bool(growth >= max(_OVERLOAD_GROWTH, _OVERLOAD_SHARE * queued))
+
+
+def _not_ready(facts: Facts) -> _State:
+    """Judge one that says 503 at once: before its first request was answered, and while it stops."""
+    read = ("server.status",)
+    if facts.value("log.stopped"):
+        return _State("stopping", (*read, "log.stopped"), "its running requests to end")
+    stage = facts.value("log.stage")
+    if stage in ("compiling", "warming_up"):
+        return _State("warming_up", (*read, "log.stage"), _STAGES[stage])
+    return _State("warming_up", read, _STAGES["warming_up"])
+
+
+def _unhealthy(facts: Facts) -> _State | None:
+    """Judge one whose scheduler did not answer /health, by whether it works on something."""
+    read = ("server.status",)
+    if facts.value("log.stage") == "compiling":
+        return _State("warming_up", (*read, "log.stage"), _STAGES["compiling"])
+    worked, seconds = facts.value("window.worked_tokens"), facts.value("window.seconds")
+    if worked:
+        return _State("busy", (*read, "window.worked_tokens"))
+    # Another code than 503 is an error of the HTTP server itself.
+    if worked is None or facts.value("server.health") != 503 or (seconds or 0.0) < _HANG_SECONDS:
+        return None
+    inputs = (*read, "server.health", "window.worked_tokens", "window.seconds")
+    return _State("hung", inputs, "its scheduler, which neither answers nor works on anything")
+
+
+def _silent(facts: Facts) -> _State | None:
+    """Judge one that does not answer: its log says whether it starts or is gone."""
+    told = _logged(facts)
+    if told is not None:
+        return told._replace(inputs=("server.status", *told.inputs))
+    if facts.value("log.ready"):
+        return _State("dead", ("server.status", "log.ready"))
+    return None
+
+
+def _logged(facts: Facts) -> _State | None:
+    """Judge one of which there is a log alone, as it stood at the log's end."""
+    if facts.value("log.died"):
+        return _State("dead", ("log.died",))
+    if facts.value("log.stopped"):
+        return _State("stopped", ("log.stopped",))
+    if not facts.value("log.has_start") or facts.value("log.ready") or facts.value("log.decode_batches"):
+        return None
+    stage = facts.value("log.stage")
+    inputs = ("log.has_start", "log.ready", *(("log.stage",) if stage else ()))
+    name = "warming_up" if facts.value("log.listening") else "starting"
+    if stage is None:
+        return _State(name, inputs, "the first steps of its start")
+    if name == "warming_up" and stage != "compiling":
+        stage = "warming_up"
+    return _State(name, inputs, _STAGES.get(stage))

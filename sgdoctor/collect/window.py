@@ -1,0 +1,178 @@
+"""A running server over a while (--watch): its metrics page again and again, its log from the end on.
+
+What is counted (tokens, retractions, latencies) comes from the difference of two pages, so that it is about
+the window and not about all the time since the start.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sgdoctor.collect import http_get, metrics
+from sgdoctor.collect.http_get import Target
+from sgdoctor.collect.log_follow import Follower
+from sgdoctor.collect.metrics import Sample
+
+PERIOD = 2.0  # seconds between two pages
+REQUEST_SECONDS = 5.0
+
+# Histograms whose differences are kept: all in 0.5.7 to 0.5.23 (the tokenizer's metrics collector).
+FIRST_TOKEN, BETWEEN_TOKENS = "time_to_first_token_seconds", "inter_token_latency_seconds"
+
+Tick = Callable[[float], None]
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """What a histogram has counted: observations up to each bound, all bounds included, and their sum."""
+
+    buckets: dict[float, float] = {}
+    total: float = 0.0
+
+    @property
+    def count(self) -> float:
+        """The number of observations."""
+        return self.buckets.get(math.inf, 0.0)
+
+    def since(self, before: Histogram) -> Histogram:
+        """Return what was observed after ``before``."""
+        buckets = {bound: number - before.buckets.get(bound, 0.0) for bound, number in self.buckets.items()}
+        return Histogram(buckets, self.total - before.total)
+
+    def within(self, share: float) -> float | None:
+        """Return the lowest bound that ``share`` of the observations keep to; null above the last."""
+        bounds = [bound for bound in sorted(self.buckets) if self.buckets[bound] >= share * self.count]
+        return bounds[0] if bounds and math.isfinite(bounds[0]) else None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What one metrics page says: gauges of that moment, counters since the start (all DP ranks)."""
+
+    at: float
+    token_usage: float | None = None
+    running: float | None = None
+    queued: float | None = None
+    accept_length: float | None = None
+    retracted: float = 0.0
+    finished: float = 0.0
+    prompt_tokens: float = 0.0
+    cached_tokens: float = 0.0
+    decoded_tokens: float = 0.0
+    prefilled_tokens: float = 0.0
+    first_token: Histogram = Histogram()
+    between_tokens: Histogram = Histogram()
+
+    def restarted(self, before: Page) -> bool:
+        """Whether a counter went back, as only a new process makes it do."""
+        counters = ("retracted", "finished", "prompt_tokens", "decoded_tokens", "prefilled_tokens")
+        return any(getattr(self, name) < getattr(before, name) for name in counters)
+
+
+class Window(msgspec.Struct):
+    """What came of watching a server.
+
+    ``pages`` are those since the last restart, the oldest first; ``missed`` counts the questions that got no
+    page, ``last`` says why the last one did not (empty: it did). ``logs`` read on meanwhile.
+    """
+
+    seconds: float
+    place: str = ""
+    pages: list[Page] = []
+    asked: int = 0
+    missed: int = 0
+    last: str = ""
+    last_kind: str = ""
+    restarts: int = 0
+    without_metrics: bool = False
+    logs: Sequence[Follower] = ()
+
+
+def watch(
+    where: Target | None, seconds: float, logs: Sequence[Follower] = (), tick: Tick | None = None
+) -> Window:
+    """Watch a server for ``seconds`` and return what it said; never raises.
+
+    ``where`` is asked for its metrics page every `PERIOD` seconds, ``logs`` are read on as they grow;
+    ``tick`` gets the share of the time that is over. It takes no longer than ``seconds`` and one request.
+    """
+    window = Window(seconds, f"{where.url}/metrics" if where is not None else "", logs=logs)
+    began = time.monotonic()
+    while True:
+        due = time.monotonic()
+        if where is not None and not window.without_metrics:
+            _ask(where, window, began)
+        for log in logs:
+            log.read_on()
+        over = time.monotonic() - began
+        if tick is not None:
+            tick(min(over / seconds, 1.0))
+        if over >= seconds:
+            return window
+        time.sleep(max(0.0, min(due + PERIOD, began + seconds) - time.monotonic()))
+
+
+def _ask(where: Target, window: Window, began: float) -> None:
+    answer = http_get.get(where, "/metrics", REQUEST_SECONDS)
+    window.asked += 1
+    window.last, window.last_kind = "", ""
+    text = answer.body.decode(errors="replace") if answer.ok else ""
+    if not metrics.is_sglang(text):
+        window.without_metrics = answer.status == 404  # not switched on: it will not be there later either
+        window.missed += 1
+        window.last = answer.said if not answer.ok else "an answer without SGLang's metrics"
+        window.last_kind = answer.kind
+        return
+    page = read_page(text, time.monotonic() - began)
+    if window.pages and page.restarted(window.pages[-1]):
+        window.pages.clear()
+        window.restarts += 1
+    window.pages.append(page)
+
+
+def read_page(text: str, at: float) -> Page:
+    """Return what a metrics page says, ``at`` seconds after the beginning."""
+    samples = metrics.page_of(text)
+
+    def ranks(name: str, **labels: str) -> list[float]:
+        found = [
+            each
+            for each in samples.get(name, [])
+            if all(each.labels.get(key) == value for key, value in labels.items())
+        ]
+        return metrics.by_rank(found)
+
+    def counted(name: str) -> float:
+        """Add up a counter of the tokenizer, which has labels (cache_source) but no ranks."""
+        return sum(each.value for each in samples.get(name, []) if math.isfinite(each.value))
+
+    usage, accepted = ranks("token_usage"), [value for value in ranks("spec_accept_length") if value > 0]
+    running, queued = ranks("num_running_reqs"), ranks("num_queue_reqs")
+    return Page(
+        at,
+        token_usage=max(usage) if usage else None,
+        running=sum(running) if running else None,
+        queued=sum(queued) if queued else None,
+        accept_length=sum(accepted) / len(accepted) if accepted else None,
+        retracted=sum(ranks("num_retracted_requests_total")),
+        finished=counted("num_requests_total"),
+        prompt_tokens=counted("prompt_tokens_total"),
+        cached_tokens=counted("cached_tokens_total"),
+        decoded_tokens=sum(ranks("realtime_tokens_total", mode="decode")),
+        prefilled_tokens=sum(ranks("realtime_tokens_total", mode="prefill_compute")),
+        first_token=_histogram(samples, FIRST_TOKEN),
+        between_tokens=_histogram(samples, BETWEEN_TOKENS),
+    )
+
+
+def _histogram(samples: dict[str, list[Sample]], name: str) -> Histogram:
+    buckets: dict[float, float] = {}
+    for each in samples.get(f"{name}_bucket", []):
+        try:
+            bound = float(each.labels.get("le", ""))
+        except ValueError:
+            continue
+        buckets[bound] = buckets.get(bound, 0.0) + each.value
+    return Histogram(buckets, sum(each.value for each in samples.get(f"{name}_sum", [])))

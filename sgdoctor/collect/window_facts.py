@@ -1,0 +1,217 @@
+"""From what a server said over a while to the facts window.*."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import fmean
+
+from sgdoctor.collect.log_follow import Follower
+from sgdoctor.collect.window import Histogram, Page, Window
+from sgdoctor.facts import Facts
+
+NEEDS = "needs --watch"
+_THIRDS = 3
+_LEAST_PAGES = 6  # below that, the beginning and the end are not told apart
+_MINUTE = 60.0
+_SHARE = 0.9
+
+
+def lack(facts: Facts, reason: str = NEEDS) -> None:
+    """Say why the facts about a window are not known."""
+    for name in facts.vocabulary.specs:
+        if name.startswith("window."):
+            facts.set_unknown(name, reason)
+
+
+def set_facts(facts: Facts, window: Window) -> None:
+    """Set window.* from what was watched; what nothing told stays unknown."""
+    facts.notes.extend(note for log in window.logs for note in log.notes)
+    if window.restarts:
+        facts.notes.append(f"{window.place}: the server was started again while it was watched")
+    if window.missed and not window.without_metrics:
+        facts.notes.append(
+            f"{window.place}: {window.missed} of {window.asked} times no page: {window.last or 'too late'}"
+        )
+    _Setter(facts, window).all()
+    if said := told(facts):
+        facts.notes.append(said)
+    lack(facts, _why(window))
+
+
+def told(facts: Facts) -> str:
+    """Return the window's numbers in a line for people, as far as they are known."""
+    value = facts.value
+    parts = [
+        words.format(number)
+        for name, words in (
+            ("running_requests", "{:.1f} requests running"),
+            ("queued_requests", "{:.1f} waiting"),
+            ("queue_growth", "the queue changed by {:+.1f}"),
+            ("token_usage", "KV cache used to {:.0%}"),
+            ("decode_throughput", "{:.0f} tokens/s"),
+            ("throughput_trend", "at the end {:.0%} of the beginning"),
+            ("retractions_per_minute", "{:.1f} retractions a minute"),
+            ("cache_hit_rate", "{:.0%} of the prompt tokens from the cache"),
+            ("accept_length", "{:.2f} tokens a speculative step"),
+            ("first_token_seconds", "first token after {:.2f} s"),
+            ("between_tokens_seconds", "{:.4f} s between tokens"),
+        )
+        if (number := value(f"window.{name}")) is not None
+    ]
+    return f"in {value('window.seconds'):.0f} s: {', '.join(parts)}" if parts else ""
+
+
+def _why(window: Window) -> str:
+    if window.without_metrics:
+        return "the server has no metrics page (--enable-metrics)"
+    if len(window.pages) < 2:
+        return f"too few metrics pages in {window.seconds:g} s" + (f": {window.last}" if window.last else "")
+    return f"nothing of it happened in {window.seconds:g} s"
+
+
+class _Setter:
+    """Sets the facts of one window, the metrics' before the log's."""
+
+    def __init__(self, facts: Facts, window: Window) -> None:
+        self.facts = facts
+        self.window = window
+        self.pages = window.pages
+        self.seconds = self.pages[-1].at - self.pages[0].at if self.pages else 0.0
+
+    def put(self, name: str, value: float | None, metric: str) -> None:
+        if value is not None:
+            place = f"{self.window.place}: sglang:{metric} over {self.seconds:.0f} s"
+            self._set(name, value, "metrics", place)
+
+    def put_log(self, name: str, value: float | None) -> None:
+        if value is not None and not self.facts.known(f"window.{name}"):
+            names = ", ".join(log.name for log in self.window.logs)
+            self._set(name, value, "log", f"{names}: its last {self.window.seconds:.0f} s")
+
+    def _set(self, name: str, value: float, source: str, place: str) -> None:
+        spec = self.facts.vocabulary.spec(f"window.{name}")
+        whole = spec is not None and spec.type == "int"
+        value = round(value) if whole else round(float(value), 4)
+        self.facts.set(f"window.{name}", value, source=source, place=place)
+
+    def all(self) -> None:
+        if len(self.pages) > 1 and self.seconds > 0:
+            self.put("seconds", self.seconds, "num_running_reqs")
+            self.gauges()
+            self.counters(self.pages[0], self.pages[-1])
+        self.log(self.window.logs)
+
+    def gauges(self) -> None:
+        usage = _known(page.token_usage for page in self.pages)
+        if usage:
+            self.put("token_usage", fmean(usage), "token_usage")
+            self.put("token_usage_peak", max(usage), "token_usage")
+        running = _known(page.running for page in self.pages)
+        if running:
+            self.put("running_requests", fmean(running), "num_running_reqs")
+        queued = _known(page.queued for page in self.pages)
+        if queued:
+            self.put("queued_requests", fmean(queued), "num_queue_reqs")
+            self.put("queued_least", min(queued), "num_queue_reqs")
+            self.put("queue_growth", _growth(queued), "num_queue_reqs")
+        lengths = _known(page.accept_length for page in self.pages)
+        if lengths:
+            self.put("accept_length", fmean(lengths), "spec_accept_length")
+
+    def counters(self, first: Page, last: Page) -> None:
+        self.put("finished_requests", last.finished - first.finished, "num_requests_total")
+        self.put(
+            "retractions_per_minute",
+            (last.retracted - first.retracted) * _MINUTE / self.seconds,
+            "num_retracted_requests_total",
+        )
+        self.put("retraction_peak", _peak(self.pages), "num_retracted_requests_total")
+        prompts = last.prompt_tokens - first.prompt_tokens
+        self.put("prompt_tokens", prompts, "prompt_tokens_total")
+        if prompts > 0:
+            cached = last.cached_tokens - first.cached_tokens
+            self.put("cache_hit_rate", min(cached / prompts, 1.0), "cached_tokens_total")
+        tokens = last.decoded_tokens - first.decoded_tokens
+        self.put("decode_throughput", tokens / self.seconds, "realtime_tokens_total")
+        self.put("throughput_trend", _trend(self.pages), "realtime_tokens_total")
+        worked = tokens + last.prefilled_tokens - first.prefilled_tokens
+        self.put("worked_tokens", worked, "realtime_tokens_total")
+        self.latency("first_token", last.first_token.since(first.first_token), "time_to_first_token_seconds")
+        between = last.between_tokens.since(first.between_tokens)
+        self.latency("between_tokens", between, "inter_token_latency_seconds")
+
+    def latency(self, name: str, seen: Histogram, metric: str) -> None:
+        if seen.count > 0:
+            self.put(f"{name}_seconds", seen.total / seen.count, metric)
+            self.put(f"{name}_p90", seen.within(_SHARE), metric)
+
+    def log(self, logs: Sequence[Follower]) -> None:
+        """Take from the logs' batch lines, one log a node, what the metrics did not tell."""
+        workers = [worker for log in logs for worker in log.batches.values()]
+        decode = [values for one in workers for values in one.decode]
+        if not decode and not any(one.new_tokens + one.cached_tokens for one in workers):
+            return
+        self.put_log("seconds", self.window.seconds)
+        if decode:
+            usages = [_usage(values) for values in decode]
+            known = _known(usages)
+            self.put_log("token_usage", fmean(known) if known else None)
+            self.put_log("token_usage_peak", max(known) if known else None)
+            for name, key in (
+                ("running_requests", "#running-req"),
+                ("queued_requests", "#queue-req"),
+                ("decode_throughput", "gen throughput (token/s)"),
+            ):
+                self.put_log(name, _summed([one.decode for one in workers], key))
+            lengths = _known(values.get("accept len") for values in decode)
+            self.put_log("accept_length", fmean(lengths) if lengths else None)
+        self.put_log(
+            "retractions_per_minute", sum(log.retractions for log in logs) * _MINUTE / self.window.seconds
+        )
+        cached = sum(one.cached_tokens for one in workers)
+        prompts = cached + sum(one.new_tokens for one in workers)
+        self.put_log("prompt_tokens", prompts)
+        self.put_log("cache_hit_rate", cached / prompts if prompts else None)
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _usage(values: dict[str, float]) -> float | None:
+    """Return the share of the fullest pool: hybrid models report one for each."""
+    return max((value for name, value in values.items() if name.endswith("usage")), default=None)
+
+
+def _summed(workers: Sequence[list[dict[str, float]]], key: str) -> float | None:
+    """Return the sum over the DP workers of each one's mean."""
+    means = [fmean(found) for one in workers if (found := _known(values.get(key) for values in one))]
+    return sum(means) if means else None
+
+
+def _growth(values: list[float]) -> float | None:
+    """Return by how much the last third of the window lies above the first, in means."""
+    if len(values) < _LEAST_PAGES:
+        return None
+    third = len(values) // _THIRDS
+    return fmean(values[-third:]) - fmean(values[:third])
+
+
+def _trend(pages: list[Page]) -> float | None:
+    """Return the throughput of the window's last third as a multiple of that of its first."""
+    if len(pages) < _LEAST_PAGES:
+        return None
+    third = len(pages) // _THIRDS
+    first, last = _rate(pages[0], pages[third]), _rate(pages[-1 - third], pages[-1])
+    return last / first if first else None
+
+
+def _rate(before: Page, after: Page) -> float:
+    return (after.decoded_tokens - before.decoded_tokens) / max(after.at - before.at, 1e-9)
+
+
+def _peak(pages: list[Page]) -> int:
+    """Return on how many pages of any one minute the count of retractions had gone up."""
+    times = [after.at for before, after in pairwise(pages) if after.retracted > before.retracted]
+    return max((sum(0 <= other - at < _MINUTE for other in times) for at in times), default=0)

@@ -1,0 +1,108 @@
+"""A server and its log watched for a while, for `--watch`."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from sgdoctor.errors import UsageError
+from sgdoctor.facts import Facts
+from sgdoctor.report.model import Looked
+from sgdoctor.sources import Sources
+
+if TYPE_CHECKING:
+    from sgdoctor.collect.http_get import Target
+    from sgdoctor.gather import Gathered, Progress
+
+LEAST, MOST = 5.0, 3600.0  # seconds
+# SGLang gives its scheduler 20 s for /health (SGLANG_HEALTH_CHECK_TIMEOUT, 0.5.7 to 0.5.23).
+HEALTH_SECONDS = 25.0
+BAR = 20  # characters
+
+
+def wanted(sources: Sources) -> None:
+    """Raise UsageError where the sources cannot be watched, before anything is asked."""
+    from sgdoctor.collect import log_follow
+
+    seconds = sources.watch
+    if seconds is None:
+        return
+    if not LEAST <= seconds <= MOST:
+        raise UsageError(f"--watch {seconds:g}: takes {LEAST:g} to {MOST:g} seconds")
+    if not sources.url and not sources.urls and not sources.logs:
+        raise UsageError("--watch says how long a server is watched: name it with --url, or its --log")
+    for name in sources.logs:
+        log_follow.can_grow(name)
+    if sources.snapshot or sources.sample:
+        raise UsageError("--watch is for a running server: leave --snapshot or --sample out")
+
+
+def watch(live: Gathered, sources: Sources, say: Progress) -> None:
+    """Watch the server and the logs that ``sources`` name, and set window.* and what has become of it."""
+    from sgdoctor.collect import http_get, window, window_facts
+    from sgdoctor.collect.log_follow import Follower
+
+    seconds = sources.watch
+    if seconds is None:
+        return
+    facts = live.facts
+    where = http_get.target(sources.url, sources.api_key) if sources.url else None
+    what = f"watching {where.url if where is not None else ', '.join(sources.logs)}"
+    health = _Health(facts, where, seconds)
+    with contextlib.ExitStack() as opened:
+        logs = [opened.enter_context(contextlib.closing(Follower(name))) for name in sources.logs]
+        seen = window.watch(where, seconds, logs, lambda share: say(f"{what} {bar(share)}"))
+    health.take()
+    if seen.pages or (where is not None and not facts.known("server.health")):
+        place = f"{where.url}/metrics for {seconds:g} s" if where is not None else what
+        live.looked.append(Looked("metrics", place, "partly" if seen.missed else "understood", seen.last))
+    if where is not None and seen.last_kind in http_get.NOT_REACHED:
+        _gone(facts, where, seen.last)
+    window_facts.set_facts(facts, seen)
+
+
+def bar(share: float) -> str:
+    """Return a progress bar for the share of something that is over."""
+    return f"[{'=' * int(share * BAR):<{BAR}}] {share:.0%}"
+
+
+def _gone(facts: Facts, where: Target, said: str) -> None:
+    """Correct the status of a server that answered at first and does not any more."""
+    for name in ("server.status", "server.health"):
+        facts.drop(name)
+    facts.set("server.status", "unreachable", source="http", place=f"{where.url}/metrics")
+    facts.set("server.health", None, source="http", place=f"{where.url}/metrics")
+    facts.notes.append(f"{where.url}: went away while it was watched: {said}")
+
+
+class _Health:
+    """Asks /health again, beside the watching, where it had too little time to answer."""
+
+    def __init__(self, facts: Facts, where: Target | None, seconds: float) -> None:
+        self._facts = facts
+        self._thread: threading.Thread | None = None
+        open_question = where is not None and not facts.known("server.status")
+        if where is None or not open_question or seconds < HEALTH_SECONDS:
+            return
+        self._where = where
+        self._thread = threading.Thread(target=self._ask, name="sgdoctor-health", daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        from sgdoctor.collect import http_get
+
+        self._answer = http_get.get(self._where, "/health", HEALTH_SECONDS)
+
+    def take(self) -> None:
+        """Set server.status and server.health from the answer."""
+        if self._thread is None:
+            return
+        self._thread.join(HEALTH_SECONDS)
+        answer, place = self._answer, f"{self._where.url}/health"
+        if answer.status is None:
+            return
+        self._facts.drop("server.health")
+        self._facts.set("server.health", answer.status, source="http", place=place)
+        status = "ready" if answer.status == 200 else "unhealthy"
+        self._facts.set("server.status", status, source="http", place=place)

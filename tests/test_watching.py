@@ -1,0 +1,188 @@
+"""`--watch`: a stand-in server whose numbers move, from the sources to the report."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sgdoctor import check, examine, watching
+from sgdoctor.collect import window
+from sgdoctor.errors import UsageError
+from sgdoctor.report.model import DeploymentReport
+from sgdoctor.sources import Sources
+from tests.collect import servers
+from tests.collect.servers import Handler, reply, running, sglang
+
+PAGE = (servers.CAPTURES / "kv-pool-full" / "metrics.txt").read_text()
+LINE = (
+    "[2026-11-30 05:50:01] Decode batch, #running-req: 7, #token: 2000, token usage: 0.24, cuda graph: True, "
+    "gen throughput (token/s): 500.00, #queue-req: 4\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "PERIOD", 0.05)
+    monkeypatch.setattr(watching, "LEAST", 0.0)
+
+
+def growing(name: str, step: float) -> servers.Behaviour:
+    """Answer with the captured page, one number higher at each question."""
+    asked = 0
+
+    def behave(handler: Handler) -> None:
+        nonlocal asked
+        asked += 1
+        sample = re.compile(rf"^(sglang:{name}\{{[^}}]*\}}) (\S+)$", re.MULTILINE)
+        text = sample.sub(lambda found: f"{found[1]} {float(found[2]) + step * asked}", PAGE)
+        reply(200, text.encode(), "text/plain")(handler)
+
+    return behave
+
+
+def watched(url: str | None, *, seconds: float = 0.6, **sources: object) -> DeploymentReport:
+    (deployment,) = check(url=url, watch=seconds, **sources).deployments
+    return deployment
+
+
+@pytest.fixture
+def writing(tmp_path: Path) -> Iterator[Path]:
+    """Return a log into which a server writes."""
+    log, over = tmp_path / "server.log", threading.Event()
+    log.write_text(LINE)
+
+    def write() -> None:
+        while not over.wait(0.01):
+            with log.open("a") as stream:
+                stream.write(LINE)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    yield log
+    over.set()
+    thread.join()
+
+
+def test_a_watched_server_is_told_in_numbers() -> None:
+    with running({**sglang(), "/metrics": growing("num_queue_reqs", 1)}) as there:
+        report = watched(there.url)
+    numbers = next(note for note in report.notes if note.startswith("in 1 s: "))
+    assert "3.0 requests running" in numbers
+    assert report.summary.status == "busy"
+    assert any(looked.place.endswith("/metrics for 0.6 s") for looked in report.looked_at)
+
+
+def test_without_watching_rules_about_a_window_say_what_they_need() -> None:
+    with running(sglang()) as there:
+        (report,) = check(url=there.url).deployments
+    waiting = [rule for rule in report.unknown if any(name.startswith("window.") for name in rule.missing)]
+    assert all(rule.reason == "needs --watch" and rule.options == ["--watch"] for rule in waiting)
+    assert report.summary.status == "busy"
+
+
+def test_a_log_is_followed_beside_the_server(writing: Path) -> None:
+    routes = sglang()
+    del routes["/metrics"]
+    with running(routes) as there:
+        report = watched(there.url, logs=(str(writing),))
+    assert any("7.0 requests running, 4.0 waiting" in note for note in report.notes)
+
+
+def test_a_log_alone_can_be_watched(writing: Path) -> None:
+    report = watched(None, logs=(str(writing),))
+    assert any("7.0 requests running" in note for note in report.notes)
+
+
+def test_a_log_that_is_rotated_meanwhile(writing: Path) -> None:
+    def rotate(share: str) -> None:
+        if "%" in share and not writing.with_suffix(".1").exists():
+            writing.rename(writing.with_suffix(".1"))
+
+    (report,) = examine.check(Sources(logs=(str(writing),), watch=0.6), progress=rotate).deployments
+    assert f"{writing}: was rotated while it was watched; both files were read" in report.notes
+
+
+def test_a_log_that_is_cut_short_meanwhile(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(LINE * 50)
+
+    def cut(share: str) -> None:
+        if "%" in share and log.stat().st_size > len(LINE):
+            os.truncate(log, 0)
+            log.write_text(LINE)
+
+    (report,) = examine.check(Sources(logs=(str(log),), watch=0.3), progress=cut).deployments
+    assert any("was cut short while it was watched" in note for note in report.notes)
+
+
+def dies_after(answers: int) -> servers.Behaviour:
+    """Answer with so many metrics pages, and then listen no more."""
+    left = answers
+
+    def behave(handler: Handler) -> None:
+        nonlocal left
+        reply(200, PAGE.encode(), "text/plain")(handler)
+        left -= 1
+        if left == 0:
+            handler.server.socket.close()
+
+    return behave
+
+
+def test_a_server_that_goes_away_meanwhile_is_not_called_ready() -> None:
+    with running({**sglang(), "/metrics": dies_after(4)}) as there:
+        report = watched(there.url)
+    assert report.summary.status == "unreachable"
+    assert any("went away while it was watched" in note for note in report.notes)
+
+
+def test_health_is_asked_once_more_where_it_had_too_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that neither answers nor computes: /health says 503, once it has waited for it."""
+    monkeypatch.setattr(watching, "HEALTH_SECONDS", 0.5)
+    monkeypatch.setattr("sgdoctor.gather.SERVER_SECONDS", 0.2)
+    monkeypatch.setattr("sgdoctor.collect.server_state._HANG_SECONDS", 0.3)
+    with running({**sglang(), "/health": servers.slowly(0.4, reply(503))}) as there:
+        report = watched(there.url)
+    assert report.summary.status == (
+        "hung, waits for its scheduler, which neither answers nor works on anything"
+    )
+
+
+def test_a_server_that_works_on_something_long_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "HEALTH_SECONDS", 0.5)
+    monkeypatch.setattr("sgdoctor.gather.SERVER_SECONDS", 0.2)
+    monkeypatch.setattr("sgdoctor.collect.server_state._HANG_SECONDS", 0.3)
+    routes = {
+        **sglang(),
+        "/health": servers.slowly(0.4, reply(503)),
+        "/metrics": growing("realtime_tokens_total", 9),
+    }
+    with running(routes) as there:
+        report = watched(there.url)
+    assert report.summary.status == "busy"
+
+
+def test_the_bar() -> None:
+    assert watching.bar(0.0) == "[                    ] 0%"
+    assert watching.bar(0.5) == "[==========          ] 50%"
+    assert watching.bar(1.0) == "[====================] 100%"
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        (Sources(watch=60.0), "name it with --url"),
+        (Sources(watch=-1.0, url="http://h:1"), "takes 0 to 3600 seconds"),
+        (Sources(watch=float("nan"), url="http://h:1"), "takes 0 to 3600 seconds"),
+        (Sources(watch=60.0, url="http://h:1", sample="moe-no-config"), "leave --snapshot or --sample out"),
+        (Sources(watch=60.0, logs=("-",)), "standard input is none"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused(sources: Sources, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        examine.check(sources)
