@@ -1,0 +1,250 @@
+"""A server watched for a while: real ones on loopback whose numbers move from page to page."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from sgdoctor.collect import http_get, metrics, window, window_facts
+from sgdoctor.collect.window import Histogram, Page, Window
+from sgdoctor.facts import Facts
+from tests.collect import servers
+from tests.collect.servers import CAPTURES, Behaviour, Handler, reply, running
+
+PAGE = (CAPTURES / "kv-pool-full" / "metrics.txt").read_text()
+PLACE = "http://h:1/metrics"
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask every few milliseconds, so that a test need not wait."""
+    monkeypatch.setattr(window, "PERIOD", 0.02)
+
+
+def moved(text: str, name: str, by: float, labels: str = "") -> str:
+    """Return the page with a number raised in every sample of that name (and with these labels)."""
+    sample = re.compile(rf"^(sglang:{name}\{{[^}}]*{labels}[^}}]*\}}) (\S+)$", re.MULTILINE)
+    assert sample.search(text), f"{name} is not on the page"
+    return sample.sub(lambda found: f"{found[1]} {float(found[2]) + by}", text)
+
+
+def pages(*texts: str) -> Behaviour:
+    """Answer with one page after the other; the last one stays."""
+    left = list(texts)
+
+    def behave(handler: Handler) -> None:
+        reply(200, (left.pop(0) if len(left) > 1 else left[0]).encode(), "text/plain")(handler)
+
+    return behave
+
+
+def watched(behaviour: Behaviour, seconds: float = 0.3) -> Window:
+    with running({"/metrics": behaviour}) as there:
+        return window.watch(http_get.target(there.url), seconds)
+
+
+def facts_of(seen: Window) -> Facts:
+    facts = Facts()
+    window_facts.set_facts(facts, seen)
+    return facts
+
+
+def over(seconds: float, *texts: str) -> Facts:
+    """Return the facts of pages that came evenly over so many seconds."""
+    step = seconds / (len(texts) - 1)
+    read = [window.read_page(text, number * step) for number, text in enumerate(texts)]
+    return facts_of(Window(seconds, PLACE, read, asked=len(texts)))
+
+
+def test_a_captured_page_is_read_in_full() -> None:
+    page = window.read_page(PAGE, 0.0)
+    assert (page.token_usage, page.running, page.queued) == (0.24, 3, 0)
+    assert (page.retracted, page.finished) == (16, 65)
+    assert page.accept_length is None  # no speculative decoding: the gauge stays at 0
+    assert page.first_token.count == 65
+    assert page.between_tokens.count > 1000
+
+
+def test_what_is_counted_is_counted_in_the_window_alone() -> None:
+    later = moved(moved(PAGE, "num_retracted_requests_total", 6), "num_requests_total", 30)
+    later = moved(moved(later, "prompt_tokens_total", 1000), "cached_tokens_total", 250)
+    later = moved(later, "realtime_tokens_total", 6000, 'mode="decode"')
+    facts = over(120.0, PAGE, later)
+    assert facts.value("window.seconds") == 120
+    assert facts.value("window.retractions_per_minute") == 3
+    assert facts.value("window.finished_requests") == 30
+    assert facts.value("window.cache_hit_rate") == 0.25
+    assert facts.value("window.decode_throughput") == 50
+    assert facts.get("window.decode_throughput").provenance[0].place == (
+        f"{PLACE}: sglang:realtime_tokens_total over 120 s"
+    )
+
+
+def test_a_cache_that_gives_nothing_is_told_from_a_window_without_requests() -> None:
+    assert over(60.0, PAGE, moved(PAGE, "prompt_tokens_total", 1000)).value("window.cache_hit_rate") == 0
+    nothing = over(60.0, PAGE, PAGE)
+    assert nothing.get("window.cache_hit_rate").reason == "nothing of it happened in 60 s"
+
+
+def test_a_queue_that_grows_and_a_throughput_that_falls() -> None:
+    texts, decoded = [], 0.0
+    for number in range(9):
+        texts.append(
+            moved(
+                moved(PAGE, "num_queue_reqs", 2 * number),
+                "realtime_tokens_total",
+                decoded,
+                'mode="decode"',
+            )
+        )
+        decoded += 1000 if number < 4 else 500
+    facts = over(16.0, *texts)
+    assert facts.value("window.queue_growth") == 12
+    assert facts.value("window.queued_least") == 0
+    assert facts.value("window.throughput_trend") == 0.5
+
+
+def test_two_pages_show_no_trend() -> None:
+    facts = over(10.0, PAGE, moved(PAGE, "num_queue_reqs", 5))
+    assert not facts.known("window.queue_growth")
+    assert facts.value("window.queued_requests") == 2.5
+
+
+def test_how_often_the_cache_was_full_within_a_minute() -> None:
+    texts = [moved(PAGE, "num_retracted_requests_total", retracted) for retracted in (0, 7, 7, 8, 8, 8, 9)]
+    assert over(30.0, *texts).value("window.retraction_peak") == 3
+    assert over(600.0, *texts).value("window.retraction_peak") == 1
+
+
+def test_latencies_come_from_the_difference_of_the_histograms() -> None:
+    before = Histogram({0.1: 50.0, 1.0: 60.0, float("inf"): 60.0}, 10.0)
+    after = Histogram({0.1: 50.0, 1.0: 69.0, float("inf"): 70.0}, 30.0)
+    seen = after.since(before)
+    assert (seen.count, seen.total) == (10, 20)
+    assert seen.within(0.9) == 1.0
+    assert seen.within(0.95) is None  # above the last bound nothing is said
+    pair = [Page(0.0, first_token=before), Page(10.0, first_token=after)]
+    facts = facts_of(Window(10.0, PLACE, pair, asked=2))
+    assert facts.value("window.first_token_seconds") == 2
+    assert facts.value("window.first_token_p90") == 1
+
+
+def test_dp_ranks_are_added_up_and_their_tensor_ranks_are_not() -> None:
+    text = "\n".join(
+        f'sglang:num_queue_reqs{{dp_rank="{dp}",tp_rank="{tp}"}} {5 + dp}' for dp in (0, 1) for tp in (0, 1)
+    )
+    assert window.read_page(text, 0.0).queued == 11
+
+
+def test_a_server_is_asked_until_the_time_is_over() -> None:
+    seen = watched(pages(PAGE, moved(PAGE, "num_requests_total", 4)))
+    assert len(seen.pages) > 2
+    assert (seen.missed, seen.last) == (0, "")
+    assert facts_of(seen).value("window.finished_requests") == 4
+
+
+def test_the_progress_ends_at_all_of_it() -> None:
+    shares: list[float] = []
+    with running({"/metrics": pages(PAGE)}) as there:
+        window.watch(http_get.target(there.url), 0.2, tick=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_a_server_that_was_started_again_begins_a_new_window() -> None:
+    fresh = moved(PAGE, "num_requests_total", -60)
+    seen = watched(pages(PAGE, PAGE, fresh, moved(fresh, "num_requests_total", 1)))
+    assert seen.restarts == 1
+    facts = facts_of(seen)
+    assert facts.value("window.finished_requests") == 1
+    assert any("started again" in note for note in facts.notes)
+
+
+def test_a_server_without_a_metrics_page_is_not_asked_again() -> None:
+    with running({}) as there:
+        seen = window.watch(http_get.target(there.url), 0.2)
+    assert there.paths == ["/metrics"]
+    reason = "the server has no metrics page (--enable-metrics)"
+    assert facts_of(seen).get("window.running_requests").reason == reason
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [
+        (reply(500, b"boom"), "HTTP 500"),
+        (reply(200, b"<html>"), "an answer without SGLang's metrics"),
+        (servers.close, "the connection was closed without an answer"),
+        (servers.garbage, "no HTTP answer"),
+        (servers.cut_off, "the answer was cut off"),
+        (reply(302, Location="http://elsewhere.invalid/metrics"), "a redirect to"),
+    ],
+)
+def test_pages_that_do_not_come_are_said_and_end_nothing(behaviour: Behaviour, said: str) -> None:
+    seen = watched(behaviour, 0.1)
+    assert seen.missed == seen.asked > 0
+    facts = facts_of(seen)
+    assert said in facts.get("window.token_usage").reason
+    assert any(said in note for note in facts.notes)
+
+
+@pytest.mark.parametrize("behaviour", [servers.hang, servers.drip, servers.drip_headers])
+def test_a_page_that_never_comes_has_no_more_time_than_a_request(
+    behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window, "REQUEST_SECONDS", 0.2)
+    seen = watched(behaviour, 0.1)
+    assert seen.asked == 1
+    assert seen.last == "no answer within 0.2 s"
+
+
+def test_a_page_of_hundreds_of_megabytes_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_get, "MAX_BYTES", 2**21)
+    seen = watched(servers.endless, 0.05)
+    assert seen.last == "more than 2 MiB"
+
+
+def test_a_server_that_goes_away_is_seen_to() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        seen = window.watch(http_get.target(f"http://127.0.0.1:{unused.getsockname()[1]}"), 0.1)
+    assert (seen.last_kind, seen.last) == ("refused", "connection refused")
+
+
+def test_without_watching_every_fact_of_a_window_says_what_it_needs() -> None:
+    facts = Facts()
+    window_facts.lack(facts)
+    names = [name for name in facts.vocabulary.specs if name.startswith("window.")]
+    assert {facts.get(name).reason for name in names} == {"needs --watch"}
+
+
+def test_every_fact_of_a_window_comes_from_some_page() -> None:
+    """All but the length of accepted drafts, which a page without speculation does not have."""
+    steps: list[Callable[[str], str]] = [
+        lambda text: moved(text, "time_to_first_token_seconds_bucket", 5),
+        lambda text: moved(text, "time_to_first_token_seconds_sum", 1),
+        lambda text: moved(text, "inter_token_latency_seconds_bucket", 5),
+        lambda text: moved(text, "prompt_tokens_total", 5),
+        lambda text: moved(text, "realtime_tokens_total", 5, 'mode="decode"'),
+    ]
+    texts = [PAGE]
+    for _ in range(6):
+        text = texts[-1]
+        for step in steps:
+            text = step(text)
+        texts.append(text)
+    facts = over(12.0, *texts)
+    missing = facts.missing(*(name for name in facts.vocabulary.specs if name.startswith("window.")))
+    assert missing == ["window.accept_length"]
+    speculating = PAGE.replace(
+        next(line for line in PAGE.split("\n") if line.startswith("sglang:spec_accept_length{")),
+        'sglang:spec_accept_length{tp_rank="0"} 2.5',
+    )
+    assert over(10.0, speculating, speculating).value("window.accept_length") == 2.5
+
+
+def test_names_of_collectors_without_colons_are_taken() -> None:
+    assert window.read_page(PAGE.replace("sglang:", "sglang_"), 0.0).finished == 65
+    assert metrics.is_sglang(PAGE.replace("sglang:", "sglang_"))
