@@ -12,15 +12,17 @@ import msgspec
 
 from sgdoctor import gather
 from sgdoctor import snapshot as snapshots
+from sgdoctor.config import Config
 from sgdoctor.engine import evaluate, recommend
 from sgdoctor.engine import rules as packs
 from sgdoctor.engine import select as selection
 from sgdoctor.engine.model import Result
 from sgdoctor.engine.rules import CompiledRule
+from sgdoctor.engine.suppress import Muted, Subject, Suppressor
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Facts
 from sgdoctor.report import build
-from sgdoctor.report.model import DeploymentReport, Report
+from sgdoctor.report.model import DeploymentReport, Report, Suppressed, without_entered
 from sgdoctor.sources import Sources
 from sgdoctor.target import path
 
@@ -35,14 +37,17 @@ def check(
     rules: Iterable[Path] = (),
     target: str | None = None,
     from_version: str | None = None,
+    config: Config | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Examine the deployments that ``sources`` name (by default those on this machine) and return the report.
 
     ``select`` and ``ignore`` take codes, beginnings of codes and names of rules; ``rules`` folders of more
     rules. ``target`` (``sglang=0.5.23``, ``sglang=latest``): the report is about the deployments at that
-    release, with what changes on the way from the one in use, or from ``from_version``. Raises UsageError for
-    what the operator must mend, Undecided when there is nothing to check.
+    release, with what changes on the way from the one in use, or from ``from_version``. Of ``config`` the
+    severities and suppressions are followed; the options in it are for the caller to take up
+    (:func:`sgdoctor.config.chosen`). Raises UsageError for what the operator must mend,
+    Undecided when there is nothing to check.
     """
     sources = sources or Sources()
     if target is not None:
@@ -50,19 +55,44 @@ def check(
     elif from_version is not None:
         raise UsageError("--from-version says what --target compares with; name the release with --target")
     pack = packs.load([Path(folder) for folder in rules])
+    if config is not None:
+        _names_known(pack, config)
     chosen = selection.select(pack, select, ignore)
+    suppressor = None
+    if config is not None:
+        chosen = selection.with_severities(chosen, config.settings.severity)
+        suppressor = Suppressor(config, pack, dt.datetime.now(dt.timezone.utc).date())
     patterns = {
         code: text for code, text in pack.patterns().items() if code in {rule.code for rule in chosen}
     }
     gathered = gather.gather(sources, patterns, progress)
     if target is not None:
-        return Report.of(moved(each, chosen, sources, target, from_version) for each in gathered)
-    return Report.of(judge(each, chosen, sources) for each in gathered)
+        judged = [moved(each, chosen, sources, target, from_version, suppressor) for each in gathered]
+    else:
+        judged = [judge(each, chosen, sources, suppressor) for each in gathered]
+    if config is None or suppressor is None:
+        return Report.of(judged)
+    return Report.of(judged, str(config.file), suppressor.notes())
 
 
-def judge(gathered: gather.Gathered, rules: Sequence[CompiledRule], sources: Sources) -> DeploymentReport:
+def _names_known(pack: packs.Pack, config: Config) -> None:
+    """Raise UsageError, with the file, when the settings name a rule that there is not."""
+    settings = config.settings
+    try:
+        selection.select(pack, settings.select, settings.ignore)
+        selection.must_exist(pack, [*settings.severity, *(each.code for each in settings.suppress)])
+    except UsageError as error:
+        raise UsageError(f"{config.file}: {error}") from None
+
+
+def judge(
+    gathered: gather.Gathered,
+    rules: Sequence[CompiledRule],
+    sources: Sources,
+    suppressor: Suppressor | None = None,
+) -> DeploymentReport:
     """Hold the facts of one deployment against ``rules``."""
-    return _reported(gathered, evaluate.evaluate(rules, gathered.facts), rules, sources)
+    return _reported(gathered, evaluate.evaluate(rules, gathered.facts), rules, sources, suppressor)
 
 
 def moved(
@@ -71,21 +101,30 @@ def moved(
     sources: Sources,
     target: str,
     from_version: str | None = None,
+    suppressor: Suppressor | None = None,
 ) -> DeploymentReport:
     """Hold one deployment against ``rules`` as it is at the release ``target``, and say what changes."""
     from sgdoctor.target import compare, walk
 
     way = walk.Walk(gathered, rules, sources, target, from_version)
     there = msgspec.structs.replace(gathered, facts=way.end.facts)
-    report = _reported(there, list(way.end.results.values()), rules, sources)
-    return msgspec.structs.replace(report, moved_from=way.version, changes=compare.changes(way))
+    report = _reported(there, list(way.end.results.values()), rules, sources, suppressor)
+    changes = without_entered(compare.changes(way), {each.finding.code for each in report.suppressed})
+    return msgspec.structs.replace(report, moved_from=way.version, changes=changes)
 
 
 def _reported(
-    gathered: gather.Gathered, results: Sequence[Result], rules: Sequence[CompiledRule], sources: Sources
+    gathered: gather.Gathered,
+    results: Sequence[Result],
+    rules: Sequence[CompiledRule],
+    sources: Sources,
+    suppressor: Suppressor | None = None,
 ) -> DeploymentReport:
+    muted: list[Muted] = []
+    if suppressor is not None:
+        results, muted = suppressor.split(results, _subject(gathered, sources))
     found = [result.finding for result in results if result.finding is not None]
-    return build.deployment(
+    report = build.deployment(
         gathered.name,
         gathered.facts,
         results,
@@ -95,6 +134,23 @@ def _reported(
         consequences=recommend.consequences(found, rules),
         python=gathered.python,
     )
+    return msgspec.structs.replace(report, suppressed=[_told(each) for each in muted])
+
+
+def _subject(gathered: gather.Gathered, sources: Sources) -> Subject:
+    """Return what the scope of a suppression is held against."""
+    named = (sources.launch, *sources.logs, sources.snapshot, sources.environment, sources.server_info)
+    return Subject(
+        deployment=gathered.name,
+        model=gathered.facts.value("model.name"),
+        port=gathered.facts.value("arg.port"),
+        files=tuple(str(file) for file in named if file is not None),
+    )
+
+
+def _told(muted: Muted) -> Suppressed:
+    until = muted.suppression.until
+    return Suppressed(muted.finding, muted.suppression.reason, until.isoformat() if until else None)
 
 
 def snapshot(sources: Sources | None = None, *, progress: Progress | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Write docs/report.schema.json, docs/diff.schema.json and docs/fix.schema.json from the reports' structs.
+"""Write the JSON Schemas of docs/ from the structs: of the reports of check, diff and fix, and of settings.
 
 With --check, say whether they are what the structs say.
 """
@@ -13,12 +13,14 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "report.schema.json"
 DIFF = ROOT / "docs" / "diff.schema.json"
+CONFIG = ROOT / "docs" / "config.schema.json"
 FIX = ROOT / "docs" / "fix.schema.json"
 
 
 def schemas() -> dict[Path, dict[str, Any]]:
     """Return the schemas by their files."""
     sys.path.insert(0, str(ROOT))
+    from sgdoctor import config
     from sgdoctor.compare import model
     from sgdoctor.fix import report as fix
     from sgdoctor.report.json import schema
@@ -26,6 +28,7 @@ def schemas() -> dict[Path, dict[str, Any]]:
     return {
         REPORT: schema(),
         DIFF: schema(model.Diff, model.SCHEMA, "diff"),
+        CONFIG: config.schema(),
         FIX: schema(fix.FixReport, fix.SCHEMA, "fix"),
     }
 

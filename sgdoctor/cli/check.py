@@ -17,6 +17,10 @@ SEVERITIES = ("error", "warning", "info", "never")
 
 _FAIL_ON = "Exit with 1 at findings this bad: error, warning, info or never. Default: error."
 
+_CONFIG = "Settings and suppressions. Default: sgdoctor.toml, or pyproject.toml, in this folder."
+_BASELINE = "Count the findings that this file knows, and show the others."
+_WRITE_BASELINE = "Write what is found today to this file."
+
 _TARGET = "At another release (or sglang=latest), and what changes on the way there."
 _FROM = "The release in use, for --target, where no source tells."
 
@@ -28,6 +32,8 @@ Examples:
   sgdoctor check --launch launch.sh --model config.json --environment env.json
   sgdoctor check --gpu H200:8 -- python3 -m sglang.launch_server --tp 8 ...
   sgdoctor check --launch launch.sh --fail-on warning || exit 1
+  sgdoctor check --launch launch.sh --write-baseline known.json
+  sgdoctor check --launch launch.sh --baseline known.json
   sgdoctor check --target sglang=latest --launch launch.sh --model config.json
 
 With no source, this machine is looked at: its GPUs, its Python environment and every running server.
@@ -41,7 +47,7 @@ Each source alone is enough for the rules that it can decide; the others are cou
 @click.option("--from-version", metavar="VERSION", help=_FROM)
 @FORMAT
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the report there.")
-@click.option("--fail-on", metavar="SEVERITY", type=click.Choice(SEVERITIES), default="error", help=_FAIL_ON)
+@click.option("--fail-on", metavar="SEVERITY", type=click.Choice(SEVERITIES), help=_FAIL_ON)
 @click.option("--strict", is_flag=True, help="Exit with 3 when a named source could be read only in part.")
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show what is only suspected, all evidence, what is undecided."
@@ -51,11 +57,15 @@ Each source alone is enough for the rules that it can decide; the others are cou
 @click.option(
     "--rules", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="Add a folder of rules."
 )
+@click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help=_CONFIG)
+@click.option("--baseline", metavar="FILE", type=click.Path(path_type=Path), help=_BASELINE)
+@click.option("--write-baseline", metavar="FILE", type=click.Path(path_type=Path), help=_WRITE_BASELINE)
 def command(**options: Any) -> int:
     """Say what is wrong with SGLang deployments, how that is known, and what to do.
 
     Nothing is changed, and no server is asked for more than its status.
     """
+    from sgdoctor import baseline, config
     from sgdoctor.cli.output import complain, emit, save, writable
     from sgdoctor.cli.progress import Progress
     from sgdoctor.examine import check
@@ -64,25 +74,40 @@ def command(**options: Any) -> int:
     output: Path | None = options["output"]
     if output is not None and str(output) == "-":
         output = None
-    if output is not None:
-        writable(output)
+    new_baseline: Path | None = options["write_baseline"]
+    for file in (output, new_baseline):
+        if file is not None:
+            writable(file)
+    settings = config.read(options["config"]) if options["config"] else config.found(Path())
+    choice = config.chosen(
+        settings,
+        fail_on=options["fail_on"],
+        select=codes(options["select"]),
+        ignore=codes(options["ignore"]),
+        rules=options["rules"],
+    )
+    known = baseline.load(options["baseline"]) if options["baseline"] else frozenset()
     sources = sources_from(options)
     with Progress() as progress:
         report = check(
             sources,
-            select=codes(options["select"]),
-            ignore=codes(options["ignore"]),
-            rules=options["rules"],
+            select=choice.select,
+            ignore=choice.ignore,
+            rules=choice.rules,
             target=options["target"],
             from_version=options["from_version"],
+            config=settings,
             progress=progress.say,
         )
+    if new_baseline is not None:
+        save(new_baseline, baseline.dump(report))
+    report = baseline.apply(report, known)
     if output is None:
         emit(_rendered(report, options["form"], verbose=options["verbose"]))
     else:
         save(output, _rendered(report, options["form"], verbose=options["verbose"], to_file=True))
         complain(f"{output}: {_line(report)}")
-    return exit_code(report, options["fail_on"], strict=options["strict"])
+    return exit_code(report, choice.fail_on, strict=options["strict"])
 
 
 def codes(given: tuple[str, ...]) -> list[str]:

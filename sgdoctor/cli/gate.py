@@ -14,6 +14,7 @@ SOURCES = ("--environment", "--model", "--python", "--gpu", "--assume")
 
 _FAIL_ON = "Launch nothing at findings this bad: error, warning, info or never. Default: error."
 _REQUIRE = "Launch nothing either when the check did not work or could not decide."
+_CONFIG = "Settings and suppressions. Those of the working folder are not followed."
 _DEADLINE = "Launch unchecked when the check takes longer. Default: 10."
 
 EPILOG = """\b
@@ -31,8 +32,8 @@ Exit codes:
   2, 3, 4   with --require-known: a file is wrong, not decided, a bug
 
 Nothing is launched with 1 and 2. Everything else launches, with one line on
-standard error: a check that fails, takes too long or cannot decide, a rule
-folder or file that is missing or broken, a command that starts no SGLang.
+standard error: a check that fails, takes too long or cannot decide, a file or
+folder that is missing or broken, a command that starts no SGLang.
 SGDOCTOR_GATE=off launches at once, without a check. No network is used.
 """
 
@@ -54,7 +55,7 @@ class GateCommand(SourcesCommand):
 
 @click.command("gate", cls=GateCommand, epilog=EPILOG)
 @sources_among(*SOURCES)
-@click.option("--fail-on", metavar="SEVERITY", type=click.Choice(SEVERITIES), default="error", help=_FAIL_ON)
+@click.option("--fail-on", metavar="SEVERITY", type=click.Choice(SEVERITIES), help=_FAIL_ON)
 @click.option("--require-known", is_flag=True, help=_REQUIRE)
 @click.option(
     "--deadline",
@@ -68,6 +69,7 @@ class GateCommand(SourcesCommand):
 @click.option(
     "--rules", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="Add a folder of rules."
 )
+@click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help=_CONFIG)
 def command(**options: Any) -> int:
     """Check a launch command on this machine, then become it.
 
@@ -86,6 +88,7 @@ def command(**options: Any) -> int:
             select=codes(options["select"]),
             ignore=codes(options["ignore"]),
             rules=options["rules"],
+            config=options["config"],
             sources=sources_from(options),
         )
         return judge(asked, say)

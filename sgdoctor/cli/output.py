@@ -52,7 +52,7 @@ def _discard(stream: TextIO) -> None:
 def writable(path: Path) -> None:
     """Raise UsageError when a report could not be saved at ``path``; asked before the work is done."""
     if path.is_dir():
-        raise UsageError(f"{path}: is a directory; --output takes a file")
+        raise UsageError(f"{path}: is a directory; name a file")
     folder = path.parent
     if not folder.is_dir():
         raise UsageError(f"{path}: no folder {folder}")

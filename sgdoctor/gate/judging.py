@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from sgdoctor import redact, what_if
+from sgdoctor import config, redact, what_if
 from sgdoctor.collect import inherited, launch
 from sgdoctor.engine import rules as packs
 from sgdoctor.engine import select as selection
@@ -27,10 +27,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asks of the gate, save what it does with the answer."""
 
     command: tuple[str, ...]
-    fail_on: FailOn = "error"
+    fail_on: FailOn | None = None
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
     rules: Sequence[Path] = ()
+    config: Path | None = None
     sources: Sources = Sources()
 
 
@@ -44,7 +45,15 @@ def judge(asked: Asked, say: Progress) -> Answer:
         return Answer(UNDECIDED, f"nothing checked: {_said(error).partition(' (looked for')[0]}")
     sources = msgspec.structs.replace(asked.sources, command=words, inherits=True)
     try:
-        report = check(sources, select=asked.select, ignore=asked.ignore, rules=asked.rules, progress=say)
+        settings, choice = _chosen(asked)
+        report = check(
+            sources,
+            select=choice.select,
+            ignore=choice.ignore,
+            rules=choice.rules,
+            config=settings,
+            progress=say,
+        )
     except packs.RulePackError as error:
         own = error.path.is_relative_to(rules_root())
         return Answer(INTERNAL if own else USAGE, f"nothing checked: {_said(error)}")
@@ -52,13 +61,21 @@ def judge(asked: Asked, say: Progress) -> Answer:
         return Answer(USAGE, _said(error), blocks=_wrong_words(asked))
     except Undecided as nothing:
         return Answer(UNDECIDED, f"nothing checked: {_said(nothing)}")
-    return _weighed(report, asked)
+    return _weighed(report, choice.fail_on)
+
+
+def _chosen(asked: Asked) -> tuple[config.Config | None, config.Choice]:
+    """Return the settings that were named, and what holds of them and of the command line."""
+    settings = None if asked.config is None else config.read(asked.config)
+    return settings, config.chosen(
+        settings, fail_on=asked.fail_on, select=asked.select, ignore=asked.ignore, rules=asked.rules
+    )
 
 
 def _wrong_words(asked: Asked) -> bool:
     """Whether the options are wrong whatever this machine is like: then they were never right."""
     try:
-        pack = packs.load(asked.rules)
+        pack = packs.load(_chosen(asked)[1].rules)
     except UsageError:
         return False
     try:
@@ -69,10 +86,10 @@ def _wrong_words(asked: Asked) -> bool:
     return False
 
 
-def _weighed(report: Report, asked: Asked) -> Answer:
+def _weighed(report: Report, fail_on: FailOn) -> Answer:
     from sgdoctor.report import terminal
 
-    code = exit_code(report, asked.fail_on)
+    code = exit_code(report, fail_on)
     counts = terminal.counted(report.summary).rstrip(".")
     if code == FOUND:
         return Answer(code, f"{counts} ({_SWITCH_OFF})", _shown(report), blocks=True)
@@ -86,7 +103,8 @@ def _passed(report: Report, counts: str) -> str:
         return f"{counts} (`sgdoctor check -- ...` shows them)"
     summary = report.summary
     left = f", {summary.unknown} could not be decided" if summary.unknown else ""
-    return f"nothing found, {summary.passed} rules passed{left}"
+    known = f" but {summary.suppressed} suppressed by {report.settings}" if summary.suppressed else ""
+    return f"nothing found{known}, {summary.passed} rules passed{left}"
 
 
 def _why(report: Report) -> str:

@@ -6,7 +6,7 @@ are views of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -143,8 +143,19 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     minor: bool = False
 
 
+class Suppressed(msgspec.Struct, frozen=True):
+    """A finding that the settings suppress: why, and until which day (null: for good)."""
+
+    finding: Finding
+    reason: str
+    until: str | None = None
+
+
 class DeploymentReport(msgspec.Struct, frozen=True, kw_only=True):
     """One deployment: its findings, worst first, and everything that qualifies them.
+
+    ``suppressed`` are the findings that the settings suppress, ``in_baseline`` the codes of those that the
+    baseline knows; neither are among ``findings``.
 
     ``consequences`` maps the code of a finding to the code of the finding that explains it. ``moved_from`` is
     the release in use when the report is about another one (--target), ``changes`` what differs between them,
@@ -154,6 +165,8 @@ class DeploymentReport(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     summary: DeploymentSummary
     findings: list[Finding] = []
+    suppressed: list[Suppressed] = []
+    in_baseline: list[str] = []
     consequences: dict[str, str] = {}
     unknown: list[UndecidedRule] = []
     broken: list[Broken] = []
@@ -177,7 +190,8 @@ class DeploymentReport(msgspec.Struct, frozen=True, kw_only=True):
         """Whether there was something to judge: a source was understood and some rule came to a result."""
         if not any(looked.state != "nothing" for looked in self.looked_at):
             return False
-        return bool(self.findings or self.passed or not self.unknown)
+        decided = self.findings or self.suppressed or self.in_baseline or self.passed
+        return bool(decided or not self.unknown)
 
     @property
     def understood(self) -> bool:
@@ -188,13 +202,16 @@ class DeploymentReport(msgspec.Struct, frozen=True, kw_only=True):
 class Summary(msgspec.Struct, frozen=True):
     """The results of all rules on all deployments, counted.
 
-    Findings of low confidence are counted in ``low_confidence`` alone.
+    Findings of low confidence are counted in ``low_confidence`` alone, those that are suppressed or in the
+    baseline in ``suppressed`` and ``in_baseline`` alone.
     """
 
     errors: int = 0
     warnings: int = 0
     infos: int = 0
     low_confidence: int = 0
+    suppressed: int = 0
+    in_baseline: int = 0
     passed: int = 0
     unknown: int = 0
     not_applicable: int = 0
@@ -202,23 +219,38 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What ``sgdoctor check`` came to: deployments, worst first."""
+    """What ``sgdoctor check`` came to: deployments, worst first.
+
+    ``settings`` is the file of settings that was followed (null: none), ``notes`` what is to be said of it.
+    """
 
     schema: Literal["sgdoctor-report-1"]
     sgdoctor: str
     summary: Summary
     deployments: list[DeploymentReport]
+    settings: str | None = None
+    notes: list[str] = []
 
     @classmethod
-    def of(cls, deployments: Iterable[DeploymentReport]) -> Report:
+    def of(
+        cls,
+        deployments: Iterable[DeploymentReport],
+        settings: str | None = None,
+        notes: Iterable[str] = (),
+    ) -> Report:
         """Make the report of ``deployments``: worst first, their findings worst first, counted."""
         ordered = sorted((_sorted(each) for each in deployments), key=_badness)
-        return cls(SCHEMA, sgdoctor.__version__, _count(ordered), ordered)
+        return cls(SCHEMA, sgdoctor.__version__, _count(ordered), ordered, settings, list(notes))
 
     @property
     def worst(self) -> Severity | None:
         """The worst severity in any deployment, leaving out findings of low confidence."""
         return self.deployments[0].worst if self.deployments else None
+
+
+def without_entered(changes: Iterable[Change], codes: Collection[str]) -> list[Change]:
+    """Return the changes without those that say only that one of these rules' findings is new."""
+    return [each for each in changes if each.kind != "rule-entered" or each.subject not in codes]
 
 
 def exit_code(report: Report, fail_on: FailOn = "error", *, strict: bool = False) -> int:
@@ -274,6 +306,8 @@ def _count(deployments: list[DeploymentReport]) -> Summary:
         warnings=sure.count("warning"),
         infos=sure.count("info"),
         low_confidence=len(findings) - len(sure),
+        suppressed=sum(len(each.suppressed) for each in deployments),
+        in_baseline=sum(len(each.in_baseline) for each in deployments),
         passed=sum(len(each.passed) for each in deployments),
         unknown=sum(len(each.unknown) for each in deployments),
         not_applicable=sum(len(each.not_applicable) for each in deployments),

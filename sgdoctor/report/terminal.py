@@ -11,7 +11,7 @@ from sgdoctor.facts import NOT_ASKED
 from sgdoctor.report import changes
 from sgdoctor.report.header import deciding, header, joined, looked
 from sgdoctor.report.layout import NARROWEST, Line, Span, columns, command, flow, printable, words
-from sgdoctor.report.model import DeploymentReport, Report, Summary, UndecidedRule
+from sgdoctor.report.model import DeploymentReport, Report, Summary, Suppressed, UndecidedRule
 from sgdoctor.report.words import FIRST, QUIET, action, is_absence, literal, phrase
 
 MARGIN = 9  # "warning" and two spaces
@@ -33,6 +33,7 @@ def render(report: Report, *, width: int = 80, verbose: bool = False, encoding: 
     blocks = [page.deployment(each) for each in report.deployments]
     if not blocks:
         blocks = [page.entry("unknown", "unknown", "No deployment and no installation was found.")]
+    blocks += [page.settings(report)] if report.notes else []
     return _separated([*blocks, page.totals(report)])
 
 
@@ -47,6 +48,10 @@ class _Page:
 
     def words(self, text: str, style: str = "") -> list[Span]:
         return words(printable(text, self.encoding), style)
+
+    def name(self, text: str) -> str:
+        """Return a name as it can be shown on one line, its spaces kept."""
+        return printable(text, self.encoding).replace("\n", "\\n").replace("\t", "\\t")
 
     def entry(self, label: str, style: str, text: str | list[Span]) -> list[Line]:
         """Lay out a paragraph with a word in the margin."""
@@ -68,6 +73,7 @@ class _Page:
         blocks = [self.title(deployment)]
         blocks += [moves] if moves else []
         blocks += [self.finding(each, deployment.consequences.get(each.code)) for each in shown]
+        blocks += [self.suppressed(each) for each in deployment.suppressed] if self.verbose else []
         if not shown:
             blocks.append(self.nothing_found(deployment) + notes)
         elif notes:
@@ -94,7 +100,7 @@ class _Page:
 
     def healthy(self, deployment: DeploymentReport) -> list[Line]:
         title = printable(" · ".join(header(deployment, alone=self.alone)), self.encoding)
-        said = f"nothing found in {looked(deployment)}.{_left_open(deployment)}"
+        said = f"{_nothing(deployment)} found in {looked(deployment)}.{_left_open(deployment)}"
         label, style = _verdict(deployment)
         return self.entry(label, style, [*words(f"{title}:", "title"), *self.words(said)])
 
@@ -104,11 +110,12 @@ class _Page:
             return self.entry(
                 "unknown", "unknown", f"Nothing could be decided{' from ' if read else ''}{read}."
             )
+        nothing = _nothing(deployment).capitalize()
         if deployment.broken:
-            return self.entry("unknown", "unknown", f"Nothing found in {read}, but not every rule worked.")
+            return self.entry("unknown", "unknown", f"{nothing} found in {read}, but not every rule worked.")
         if deployment.understood:
-            return self.entry(*_verdict(deployment), f"Nothing found in {read}.{_left_open(deployment)}")
-        return self.entry("unknown", "unknown", f"Nothing found in what could be read: {read}.")
+            return self.entry(*_verdict(deployment), f"{nothing} found in {read}.{_left_open(deployment)}")
+        return self.entry("unknown", "unknown", f"{nothing} found in what could be read: {read}.")
 
     def notes(self, deployment: DeploymentReport) -> list[Line]:
         """Lay out what was not understood, what broke and, when asked for more, who disagrees."""
@@ -148,9 +155,18 @@ class _Page:
             lines += self.action(recommendation, "" if number else "do")
         return lines
 
+    def suppressed(self, muted: Suppressed) -> list[Line]:
+        """Lay out a finding that the settings suppress, with the reason instead of what to do."""
+        until = f" (until {muted.until})" if muted.until else ""
+        lines = self.entry(
+            "off", "note", [(muted.finding.code, "code"), ("", ""), *self.words(muted.finding.message)]
+        )
+        return lines + self.detail("suppressed", self.words(f"{muted.reason}{until}"))
+
     def known_from(self, evidence: list[Evidence]) -> list[Line]:
         """Lay out where the finding's facts were read, a place a line, and what was read there."""
-        items = _in_full(evidence) if self.verbose else _in_short(evidence)
+        said_at = _in_full(evidence) if self.verbose else _in_short(evidence)
+        items = {self.name(place): said for place, said in said_at.items()}
         widest = 0 if self.verbose else min(MOST_PLACE, (self.width - DETAIL) * 3 // 5)
         gutter = 2 + max((columns(place) for place in items if columns(place) <= widest), default=0)
         lines: list[Line] = []
@@ -187,6 +203,10 @@ class _Page:
 
     # --- the last line --------------------------------------------------------------------------------
 
+    def settings(self, report: Report) -> list[Line]:
+        """Lay out what is to be said of the settings."""
+        return list(chain.from_iterable(self.entry("note", "note", each) for each in report.notes))
+
     def totals(self, report: Report) -> list[Line]:
         summary = report.summary
         pieces = [*self.counts(summary), ("", "")]
@@ -214,6 +234,10 @@ class _Page:
         ]
         if summary.low_confidence:
             counted.append((f"{summary.low_confidence} only suspected{'' if self.verbose else ' (-v)'}", ""))
+        if summary.suppressed:
+            counted.append((f"{summary.suppressed} suppressed{'' if self.verbose else ' (-v)'}", ""))
+        if summary.in_baseline:
+            counted.append((f"{summary.in_baseline} in the baseline", ""))
         if summary.broken:
             counted.append((f"{_number(summary.broken, 'rule')} broken", "error"))
         *head, (last, style) = counted
@@ -274,6 +298,10 @@ def _times(count: int) -> str:
 def _verdict(deployment: DeploymentReport) -> tuple[str, str]:
     """Return the word for a deployment without findings, and its style: no all-clear where most is open."""
     return ("ok", "ok") if len(deployment.passed) >= len(deployment.unknown) else ("so far", "note")
+
+
+def _nothing(deployment: DeploymentReport) -> str:
+    return "nothing more" if deployment.suppressed or deployment.in_baseline else "nothing"
 
 
 def _left_open(deployment: DeploymentReport) -> str:

@@ -1,0 +1,74 @@
+"""The baseline: findings that are known today, by fingerprint, so that a check tells of new ones alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from sgdoctor.errors import UsageError
+from sgdoctor.input_file import read_json
+from sgdoctor.report.model import DeploymentReport, Report, without_entered
+
+SCHEMA: Literal["sgdoctor-baseline-1"] = "sgdoctor-baseline-1"
+
+_LIMIT = 64 * 2**20
+_OBJECTION = "no baseline"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A finding that is known. The fingerprint decides; the rest is for who reads the file."""
+
+    fingerprint: str
+    code: str
+    deployment: str
+    title: str
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """What a baseline file holds."""
+
+    schema: Literal["sgdoctor-baseline-1"]
+    findings: list[Entry]
+
+
+def load(file: Path) -> frozenset[str]:
+    """Return the fingerprints in a baseline file. Raises UsageError when it cannot be read as one."""
+    if not file.exists():
+        raise UsageError(f"{file}: no such baseline; --write-baseline {file} makes it")
+    raw = read_json(file, _LIMIT, _OBJECTION)
+    try:
+        baseline = msgspec.convert(raw, Baseline)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{file}: {_OBJECTION}: {error}; --write-baseline {file} writes it anew") from None
+    return frozenset(entry.fingerprint for entry in baseline.findings)
+
+
+def dump(report: Report) -> str:
+    """Return the baseline of all that ``report`` found, in an order in which two can be compared."""
+    entries = {
+        Entry(finding.fingerprint, finding.code, deployment.name, finding.title)
+        for deployment in report.deployments
+        for finding in deployment.findings
+    }
+    ordered = sorted(entries, key=lambda entry: (entry.deployment, entry.code, entry.fingerprint))
+    encoded = msgspec.json.format(msgspec.json.encode(Baseline(SCHEMA, ordered)), indent=1)
+    return f"{encoded.decode()}\n"
+
+
+def apply(report: Report, known: Collection[str]) -> Report:
+    """Return the report with the findings whose fingerprints are ``known`` counted instead of told."""
+    return Report.of((_without(each, known) for each in report.deployments), report.settings, report.notes)
+
+
+def _without(deployment: DeploymentReport, known: Collection[str]) -> DeploymentReport:
+    new = [finding for finding in deployment.findings if finding.fingerprint not in known]
+    codes = {finding.code for finding in new}
+    old = sorted({finding.code for finding in deployment.findings} - codes)
+    told = {code: cause for code, cause in deployment.consequences.items() if {code, cause} <= codes}
+    changes = without_entered(deployment.changes, old)
+    return msgspec.structs.replace(
+        deployment, findings=new, in_baseline=old, consequences=told, changes=changes
+    )
