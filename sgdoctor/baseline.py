@@ -60,7 +60,8 @@ def dump(report: Report) -> str:
 
 def apply(report: Report, known: Collection[str]) -> Report:
     """Return the report with the findings whose fingerprints are ``known`` counted instead of told."""
-    return Report.of((_without(each, known) for each in report.deployments), report.settings, report.notes)
+    new = Report.of((_without(each, known) for each in report.deployments), report.settings, report.notes)
+    return msgspec.structs.replace(new, drift=report.drift)
 
 
 def _without(deployment: DeploymentReport, known: Collection[str]) -> DeploymentReport:

@@ -65,6 +65,8 @@ def check(
     patterns = {
         code: text for code, text in pack.patterns().items() if code in {rule.code for rule in chosen}
     }
+    if sources.urls:
+        return _fleet(sources, chosen, patterns, target, config, suppressor, progress)
     gathered = gather.gather(sources, patterns, progress)
     if target is not None:
         judged = [moved(each, chosen, sources, target, from_version, suppressor) for each in gathered]
@@ -73,6 +75,29 @@ def check(
     if config is None or suppressor is None:
         return Report.of(judged)
     return Report.of(judged, str(config.file), suppressor.notes())
+
+
+def _fleet(
+    sources: Sources,
+    chosen: Sequence[CompiledRule],
+    patterns: Mapping[str, str],
+    target: str | None,
+    config: Config | None,
+    suppressor: Suppressor | None,
+    progress: Progress | None,
+) -> Report:
+    """Examine several servers at once, and compare them."""
+    from sgdoctor import fleet
+
+    if target is not None:
+        raise UsageError("--target is about one deployment: name one server with --url")
+
+    def judged(each: gather.Gathered, rules: Sequence[CompiledRule]) -> DeploymentReport:
+        return judge(each, rules, sources, suppressor)
+
+    reports, drift = fleet.check(sources, chosen, patterns, judged, progress or (lambda _what: None))
+    file, notes = (str(config.file), suppressor.notes()) if config and suppressor else (None, [])
+    return msgspec.structs.replace(Report.of(reports, file, notes), drift=drift)
 
 
 def _names_known(pack: packs.Pack, config: Config) -> None:

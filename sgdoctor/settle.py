@@ -45,6 +45,7 @@ def settle(facts: Facts, command: LaunchCommand | None) -> None:
     from sgdoctor.upstream import arguments, attention, changed, deaths, derive, piecewise, switches
 
     deaths.explain(facts)
+    facts.derive("fleet.servers", 1, [])
     if any(facts.known(name) for name in _LIVE):
         window_facts.lack(facts)
         server_state.derive(facts)

@@ -218,9 +218,22 @@ class Summary(msgspec.Struct, frozen=True):
     broken: int = 0
 
 
+class Drift(msgspec.Struct, frozen=True):
+    """Something in which servers of one model and role differ, that were asked together.
+
+    ``model`` is theirs (null: none said it); ``values`` maps each value, the most frequent one first, to the
+    names of the deployments that hold it.
+    """
+
+    fact: str
+    model: str | None
+    values: dict[str, list[str]]
+
+
 class Report(msgspec.Struct, frozen=True):
     """What ``sgdoctor check`` came to: deployments, worst first.
 
+    ``drift`` is what several servers that were asked together differ in.
     ``settings`` is the file of settings that was followed (null: none), ``notes`` what is to be said of it.
     """
 
@@ -230,6 +243,7 @@ class Report(msgspec.Struct, frozen=True):
     deployments: list[DeploymentReport]
     settings: str | None = None
     notes: list[str] = []
+    drift: list[Drift] = []
 
     @classmethod
     def of(

@@ -8,7 +8,7 @@ from itertools import chain
 
 from sgdoctor.engine.model import Evidence, Finding, Recommendation
 from sgdoctor.facts import NOT_ASKED
-from sgdoctor.report import changes
+from sgdoctor.report import changes, drift
 from sgdoctor.report.header import deciding, header, joined, looked
 from sgdoctor.report.layout import NARROWEST, Line, Span, columns, command, flow, printable, words
 from sgdoctor.report.model import DeploymentReport, Report, Summary, Suppressed, UndecidedRule
@@ -34,7 +34,8 @@ def render(report: Report, *, width: int = 80, verbose: bool = False, encoding: 
     if not blocks:
         blocks = [page.entry("unknown", "unknown", "No deployment and no installation was found.")]
     blocks += [page.settings(report)] if report.notes else []
-    return _separated([*blocks, page.totals(report)])
+    differ = drift.lay_out(report, width=page.width, encoding=encoding, verbose=verbose)
+    return _separated([*blocks, *([differ] if differ else []), page.totals(report)])
 
 
 class _Page:

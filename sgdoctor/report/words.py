@@ -91,6 +91,7 @@ _PHRASES = {
     "server.url": "{}",
     "server.status": "server {}",
     "server.health": "/health {}",
+    "fleet.servers": "{} servers",
     "log.records": "{} records",
     "log.release": "log of {}",
     "log.fatal": "{}",
