@@ -1,13 +1,14 @@
 # make check   sets everything up and prints a report: this machine's when SGLang is here, else the sample's
 # make test    sets everything up and runs all checks that CI runs
 # make test-kernels   runs the tests that need torch, Triton or Ray, in an environment of their own (2 GB)
+# make site    builds the documentation as a site into site/; site/index.html is its first page
 # make knowledge VERSION=0.5.24    adds a release of SGLang to sgdoctor/data/ and says what changed
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3.10 || echo python3)
 VENV := .venv
 KERNELS := .venv-kernels
 BIN := $(VENV)/bin
 
-.PHONY: check test lint types wheels unit test-kernels knowledge docs goldens zipapp wheel clean
+.PHONY: check test lint types wheels unit test-kernels knowledge docs site goldens zipapp wheel clean
 
 check: $(VENV)/.installed
 	@$(BIN)/sgdoctor check --fail-on never; code=$$?; \
@@ -16,7 +17,7 @@ check: $(VENV)/.installed
 	  $(BIN)/sgdoctor check --sample moe-no-config --fail-on never; \
 	else exit $$code; fi
 
-test: lint types wheels unit
+test: lint types wheels unit site
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff check .
@@ -44,8 +45,11 @@ docs: $(VENV)/.developed
 	$(BIN)/python -m tools.docs
 	$(BIN)/python -m tools.knowledge --page
 
+site: $(VENV)/.developed
+	$(BIN)/python -m tools.site
+
 goldens: $(VENV)/.developed
-	$(BIN)/python -m pytest -q tests/test_deployments.py tests/test_readme.py --update-goldens
+	$(BIN)/python -m pytest -q tests/test_deployments.py tests/test_pages.py tests/report --update-goldens
 
 zipapp: $(VENV)/.developed
 	$(BIN)/python -m tools.zipapp
@@ -60,7 +64,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 $(VENV)/.developed: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group tests --group lint --group package
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group tests --group lint --group package --group docs
 	@touch $@
 
 # The last line is what sgdoctor itself needs, which is not installed: children must find it by its place.
@@ -74,4 +78,4 @@ $(KERNELS)/.installed:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(KERNELS) dist build .cache .coverage .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(KERNELS) dist build site .cache .coverage .mypy_cache .pytest_cache .ruff_cache

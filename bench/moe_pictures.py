@@ -2,8 +2,8 @@
 
     python bench/moe_pictures.py
 
-`moe-live/whole.png`: one panel a tuned shape, time over today's, of the whole expert computation.
-`moe-server/throughput.png`: tokens per second of a server with the new files over those without, one dot a
+`docs/pictures/moe-live.png`: one panel a tuned shape, time over today's, of the whole expert computation.
+`docs/pictures/moe-server.png`: tokens per second of a server with the new files over those without, one dot a
 repeat.
 """
 
@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 RESULTS = Path(__file__).parent / "results"
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 SHAPES = {
     "0-e256": "256 experts of 3072 x 256, bf16: there is no file today",
     "1-e128": "128 experts of 2048 x 768, bf16: today the file for Triton 3.2.0",
@@ -90,12 +91,12 @@ def read(path: str) -> Any:
     return json.loads((RESULTS / path).read_text(encoding="utf-8"))
 
 
-def save(figure: Figure, path: str) -> None:
+def save(figure: Figure, name: str) -> None:
     """Write a PNG on white, of so few colours that it is small."""
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=DPI, facecolor="white")
-    Image.open(drawn).convert("RGB").quantize(64).save(RESULTS / path, optimize=True)
-    print(RESULTS / path)
+    Image.open(drawn).convert("RGB").quantize(64).save(PICTURES / name, optimize=True)
+    print(PICTURES / name)
 
 
 def main() -> None:
@@ -109,12 +110,12 @@ def main() -> None:
             live(axes, read(f"moe-live/{name}.json"), title)
             axes.grid(visible=True, axis="y", **grid)
         panels[-1].set_xlabel("tokens in a batch")
-        save(figure, "moe-live/whole.png")
+        save(figure, "moe-live.png")
         figure = Figure(figsize=(7.2, 3.2), layout="constrained")
         axes = figure.subplots()
         throughput(axes, *(read(f"moe-server/{side}/throughput.json") for side in ("before", "after")))
         axes.grid(visible=True, axis="x", **grid)
-        save(figure, "moe-server/throughput.png")
+        save(figure, "moe-server.png")
 
 
 if __name__ == "__main__":

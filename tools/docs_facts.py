@@ -78,7 +78,7 @@ def page(pack: Pack, parts: list[Section]) -> str:
     for rule in pack:
         for fact in read_by(rule):
             readers.setdefault(fact, []).append(rule.code)
-    blocks = ["# Facts", INTRODUCTION]
+    blocks = ["# Facts", INTRODUCTION, "They are, by what they are about:"]
     blocks.append("\n".join(f"- [{part.heading}](#{markdown.anchor(part.heading)})" for part in parts))
     for part in parts:
         rows = [
@@ -91,7 +91,7 @@ def page(pack: Pack, parts: list[Section]) -> str:
             remark,
             markdown.table(("fact", "type", "what it is", "read by"), rows),
         ]
-    blocks.append("Made from [rules/facts.yaml](../rules/facts.yaml) and the rules by `make docs`.")
+    blocks.append("Made from `rules/facts.yaml` and the rules by `make docs`.")
     return markdown.page(*blocks)
 
 

@@ -95,7 +95,7 @@ def page(rule: CompiledRule, pack: Pack, anchors: Mapping[str, str], root: Path)
         "\n".join(f"- {source(each)}" for each in told.sources),
         "## Test cases",
         *_cases(told, links),
-        f"Made from [{file}](../../{file}) by `make docs`; `sgdoctor explain {told.code}` prints its text.",
+        f"Made from `{file}` by `make docs`; `sgdoctor explain {told.code}` prints its text.",
     )
 
 
