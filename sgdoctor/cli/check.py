@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sgdoctor.cli.options import FORMAT
+from sgdoctor.cli.options import REPORT_FORMAT
 from sgdoctor.cli.sources import SourcesCommand, source_options, sources_from
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ Each source alone is enough for the rules that it can decide; the others are cou
 @source_options
 @click.option("--target", metavar="sglang=VERSION", help=_TARGET)
 @click.option("--from-version", metavar="VERSION", help=_FROM)
-@FORMAT
+@REPORT_FORMAT
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the report there.")
 @click.option("--fail-on", metavar="SEVERITY", type=click.Choice(SEVERITIES), help=_FAIL_ON)
 @click.option("--strict", is_flag=True, help="Exit with 3 when a named source could be read only in part.")
@@ -116,10 +116,10 @@ def codes(given: tuple[str, ...]) -> list[str]:
 
 
 def _rendered(report: Report, form: str, *, verbose: bool, to_file: bool = False) -> str:
-    if form == "json":
-        from sgdoctor.report import json
+    from sgdoctor.report import formats
 
-        return json.render(report)
+    if form in formats.FORMATS:
+        return formats.render(report, form, verbose=verbose)
     from sgdoctor.cli.terminal import show
     from sgdoctor.report import terminal
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from sgdoctor.report.formats import FORMATS
+
 FORMAT = click.option(
     "--format",
     "form",
@@ -11,6 +13,15 @@ FORMAT = click.option(
     type=click.Choice(["terminal", "json"]),
     default="terminal",
     help="terminal or json. Default: terminal.",
+)
+
+REPORT_FORMAT = click.option(
+    "--format",
+    "form",
+    metavar="FORMAT",
+    type=click.Choice(["terminal", *FORMATS]),
+    default="terminal",
+    help=f"{', '.join(('terminal', *FORMATS[:-1]))} or {FORMATS[-1]}. Default: terminal.",
 )
 
 

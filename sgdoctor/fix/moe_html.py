@@ -5,18 +5,10 @@ from __future__ import annotations
 from html import escape
 
 from sgdoctor.fix import moe_picture, moe_report
+from sgdoctor.report.html_page import page
 from sgdoctor.tune.model import Tuning
 
-# Wider than a phone: picture and table scroll inside boxes of their own, so that their text stays legible.
 _STYLE = """
-:root { color-scheme: light dark; --dim: #6a6a6a; --line: #d8d8d8; --new: #14699a; }
-@media (prefers-color-scheme: dark) { :root { --dim: #a2a2a2; --line: #3a3a3a; --new: #6fc1ea; } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 0 auto; padding: 1rem; }
-h1 { font-size: 1.3rem; line-height: 1.3; margin: 0; }
-p { margin: 0.2rem 0 1rem; color: var(--dim); }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.2rem 1rem; }
-dt { color: var(--dim); }
-dd { margin: 0; overflow-wrap: anywhere; }
 figure, .table { margin: 1.5rem 0; overflow-x: auto; }
 svg { display: block; width: 100%; min-width: 32rem; height: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -26,7 +18,7 @@ thead tr:last-child th { border-bottom: 1px solid var(--line); }
 th.group { text-align: center; }
 .new { color: var(--new); font-weight: 600; }
 .kept { color: var(--dim); }
-""".strip()
+"""
 
 
 def html(tuning: Tuning) -> str:
@@ -37,18 +29,7 @@ def html(tuning: Tuning) -> str:
     )
     drawn = moe_picture.svg(tuning)
     picture = f"<figure>\n{drawn}</figure>" if drawn else f"<p>{escape(moe_picture.MISSING)}</p>"
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Tuned fused-MoE config, {escape(what)}</title>
-<style>
-{_STYLE}
-</style>
-</head>
-<body>
-<h1>Tuned fused-MoE config for {escape(what)}</h1>
+    body = f"""<h1>Tuned fused-MoE config for {escape(what)}</h1>
 <p>{escape(where)}</p>
 <dl>
 {told}
@@ -60,10 +41,8 @@ def html(tuning: Tuning) -> str:
 <table>
 {_table(tuning)}
 </table>
-</div>
-</body>
-</html>
-"""
+</div>"""
+    return page(f"Tuned fused-MoE config, {what}", body, _STYLE)
 
 
 def _table(tuning: Tuning) -> str:

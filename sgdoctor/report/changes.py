@@ -19,7 +19,8 @@ def lay_out(deployment: DeploymentReport, *, width: int, encoding: str, verbose:
     if deployment.moved_from is None:
         return []
     shown = [each for each in deployment.changes if verbose or not each.minor]
-    lines = flow([*words(_heading(deployment), "title"), *words(_counts(deployment.changes))], width)
+    heading = printable(_heading(deployment), encoding)
+    lines = flow([*words(heading, "title"), *words(_counts(deployment.changes))], width)
     for change in shown:
         lines += _change(change, width, encoding)
     rest = len(deployment.changes) - len(shown)

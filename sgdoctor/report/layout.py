@@ -45,13 +45,21 @@ def printable(text: str, encoding: str = "utf-8") -> str:
         try:
             text.encode(encoding)
         except UnicodeError:
-            text = text.translate(_PLAIN_FORMS).encode(encoding, "backslashreplace").decode(encoding)
+            text = "".join(_spelt(each, encoding) for each in text)
     if text.isprintable():
         return text
     return "".join(
         each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
         for each in text
     )
+
+
+def _spelt(character: str, encoding: str) -> str:
+    try:
+        character.encode(encoding)
+    except UnicodeError:
+        return character.translate(_PLAIN_FORMS).encode(encoding, "backslashreplace").decode(encoding)
+    return character
 
 
 def columns(text: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from pathlib import Path
 
 import pytest
@@ -200,12 +199,12 @@ def fleet(scenario):
 
 
 @pytest.fixture
-def golden():
-    """Return what holds text against a file of golden/; SGDOCTOR_GOLDEN=write writes it first."""
+def golden(request):
+    """Return what holds text against a file of golden/; `make goldens` writes it first."""
 
     def hold(name, text):
         path = GOLDEN / name
-        if os.environ.get("SGDOCTOR_GOLDEN") == "write":
+        if request.config.getoption("--update-goldens"):
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
         expected = path.read_text(encoding="utf-8")
