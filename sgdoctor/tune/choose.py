@@ -38,7 +38,11 @@ def choose(run: Run, rejected: Collection[Pair] = ()) -> dict[int, Pair]:
     """
     first = {tokens: finalists(run, tokens, _FINALISTS) for tokens in run.job.tokens}
     contest(run, CONTEST, first, rounds=9)
-    second = {tokens: [c.pair for c in ranked(run, CONTEST, tokens)[:_SURVIVORS]] for tokens in first}
+    ranks = {tokens: ranked(run, CONTEST, tokens) for tokens in first}
+    second = {
+        tokens: [c.pair for c in found if c.pair not in rejected][:_SURVIVORS]
+        for tokens, found in ranks.items()
+    }
     wider = {tokens: [*found, *_beside(second, tokens)] for tokens, found in second.items()}
     contest(run, AGAIN, wider, rounds=15)
     return assign({tokens: equals(run, tokens, rejected) for tokens in run.job.tokens})

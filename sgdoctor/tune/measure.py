@@ -276,6 +276,7 @@ class Worker:
             "uuid": f"GPU-{found.uuid}" if found else None,
             "capability": list(capability),
             "l2": l2,
+            "driver": speeds.driver(),
             "torch": torch.__version__,
             "triton": triton.__version__,
             "weight_copies": len(self.bench.operands.weights["up"]),

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from sgdoctor.tune.model import Pair
+from sgdoctor.tune.model import TOLERANCE, Pair
 from sgdoctor.tune.space import Config
 
 EXPLORE, SPREAD, RACE, FINAL = "explore", "spread", "race", "final"
@@ -69,6 +69,14 @@ class Points:
             if (time := self.medians[phase].get((gemm, tokens), {}).get(config)) is not None
         ]
         return found[-1] if found else None
+
+    def wrong(self) -> set[tuple[str, Config]]:
+        """Return the products whose output was not right, or not to be had, at some batch size."""
+        return {
+            (gemm.removesuffix("_sorted"), config)
+            for (gemm, _, config), error in self.errors.items()
+            if isinstance(error, str) or not error <= TOLERANCE
+        }
 
     def _add_compile(self, record: Mapping[str, Any]) -> None:
         gemm, fields, tokens = record["compile"]

@@ -47,14 +47,15 @@ def search(run: Run, effort: Effort) -> None:
 def finalists(run: Run, tokens: int, count: int) -> list[Pair]:
     """Return the best pairs at a batch size by the sum of their products' times, with and without TMA.
 
-    A tile that broke a worker somewhere is in none.
+    A tile that broke a worker somewhere is in none, nor a configuration whose output was wrong somewhere.
     """
+    wrong = run.points.wrong()
     times = {
         gemm: sorted(
             (
                 (config, time)
                 for config, time in run.points.times(gemm, tokens).items()
-                if (gemm, config.tile) not in run.points.broken
+                if (gemm, config.tile) not in run.points.broken and (gemm, config) not in wrong
             ),
             key=_time,
         )

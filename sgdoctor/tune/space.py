@@ -168,11 +168,11 @@ class Problem:
         return (2 * self.width, self.hidden) if gemm.startswith("up") else (self.hidden, self.width)
 
 
-def grid(groups: Iterable[int] = GROUPS) -> list[Config]:
+def grid(groups: Iterable[int] = GROUPS, blocks_k: Iterable[int] = BLOCKS_K) -> list[Config]:
     """Return upstream's search space for NVIDIA GPUs: 480 tiles times the groups."""
     return [
         Config(m, n, k, g, w, s)
-        for s, m, k, n, w, g in itertools.product(STAGES, BLOCKS_M, BLOCKS_K, BLOCKS_N, WARPS, groups)
+        for s, m, k, n, w, g in itertools.product(STAGES, BLOCKS_M, blocks_k, BLOCKS_N, WARPS, groups)
     ]
 
 
@@ -241,8 +241,12 @@ def takes_tma(problem: Problem) -> bool:
     """Whether the down product may read its operands through TMA (USE_TMA of a `_down` file).
 
     Rows are then in sorted order, but the kernel looks for scales a token at the token's own place: right for
-    one scale a tensor or a block, wrong for one a token. The int4 kernel has no TMA.
+    one scale a tensor or a block, wrong for one a token. The int4 kernel has no TMA. With experts on other
+    GPUs, kernels before 0.5.23 write the zeros of absent slots to rows of the sorted buffer that belong to
+    others: right or wrong is a matter of which block comes first.
     """
+    if problem.absent_experts:
+        return False
     return problem.kind != "int4" and not problem.kind.endswith("_channel")
 
 
@@ -273,8 +277,9 @@ def why_not(config: Config, problem: Problem, gemm: str, capability: Capability)
 def candidates(
     problem: Problem, gemm: str, capability: Capability, groups: Iterable[int] = GROUPS
 ) -> list[Config]:
-    """Return the grid without what cannot work on this GPU."""
-    return [c for c in grid(groups) if why_not(c, problem, gemm, capability) is None]
+    """Return the grid without what cannot work on this GPU; int4 has shallow tiles as well."""
+    blocks_k = (32, *BLOCKS_K) if problem.kind == "int4" else BLOCKS_K
+    return [c for c in grid(groups, blocks_k) if why_not(c, problem, gemm, capability) is None]
 
 
 def default_config(problem: Problem, tokens: int, *, low_shared_memory: bool = False) -> Config:

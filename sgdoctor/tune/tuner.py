@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from sgdoctor.tune import kernel
+from sgdoctor.tune import kernel, speeds
 from sgdoctor.tune.choose import choose, relative_error
 from sgdoctor.tune.journal import Journal
 from sgdoctor.tune.model import Effort, Job, Line, Listener, Pair, Table, Tuning
@@ -60,6 +60,7 @@ def identity(job: Job) -> dict[str, Any]:
         "kernel": kernel.fingerprint(Path(job.kernel)),
         "triton": job.triton,
         "gpu": job.device,
+        "driver": speeds.driver(),
         "problem": dataclasses.asdict(job.problem),
     }
 
