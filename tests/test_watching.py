@@ -141,16 +141,21 @@ def test_a_server_that_goes_away_meanwhile_is_not_called_ready() -> None:
     assert any("went away while it was watched" in note for note in report.notes)
 
 
-def test_health_is_asked_once_more_where_it_had_too_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_is_asked_once_more_where_it_had_too_little_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A scheduler that neither answers nor computes: /health says 503, once it has waited for it."""
     monkeypatch.setattr(watching, "HEALTH_SECONDS", 0.5)
     monkeypatch.setattr("sgdoctor.gather.SERVER_SECONDS", 0.2)
     monkeypatch.setattr("sgdoctor.collect.server_state._HANG_SECONDS", 0.3)
+    log = tmp_path / "server.log"
+    log.write_text(LINE)
     with running({**sglang(), "/health": servers.slowly(0.4, reply(503))}) as there:
-        report = watched(there.url)
+        report = watched(there.url, logs=(str(log),))
     assert report.summary.status == (
         "hung, waits for its scheduler, which neither answers nor works on anything"
     )
+    assert "RUN502" in [finding.code for finding in report.findings]
 
 
 def test_a_server_that_works_on_something_long_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:

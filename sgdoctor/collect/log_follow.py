@@ -17,6 +17,9 @@ from sgdoctor.upstream import log_grammar
 MOST = 16 << 20
 _BATCH_WITHIN = 120
 _LOOKED_AT = 4096
+# uvicorn's access log, and what health_generate in srt/entrypoints/http_server.py writes (0.5.7 to 0.5.23):
+# a server whose schedulers hang writes these too.
+_ANSWERS = re.compile(rb"INFO:     \S+ - \"|Health check (?:failed\.|request received during shutdown)")
 _DP_WORKER = re.compile(rb"(?<![A-Z_])DP\d+")  # not MOE_DP
 
 
@@ -41,13 +44,15 @@ class Follower:
     """Reads what a log gets from now on.
 
     ``batches`` holds what its DP workers wrote, ``retracted`` how many requests each rank says had to leave
-    the KV cache, ``lines`` how many lines there were, ``notes`` what happened to the file. Raises UsageError
-    when there is no such file, or it is none that grows.
+    the KV cache, ``lines`` how many lines there were, ``spoke`` whether any was more than an answer to a
+    request or a failed health check, ``notes`` what happened to the file. Raises UsageError when there is no
+    such file, or it is none that grows.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines = 0
+        self.spoke = False
         self.batches: dict[bytes, Batches] = {}
         self.retracted: dict[bytes, int] = {}
         self.notes: list[str] = []
@@ -131,10 +136,13 @@ class Follower:
     def _take(self, data: bytes) -> None:
         *whole, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[-log_read.LONGEST_LINE :]
+        # A progress bar rewrites its line and does not end it for minutes.
+        self.spoke |= b"\r" in self._rest
         for line in whole:
             if not line:
                 continue
             self.lines += 1
+            self.spoke |= not _ANSWERS.search(line)
             if b" batch" in line or b"Retract requests" in line:
                 for record in log_text.records(line[: log_read.LONGEST_LINE], self._form):
                     self._record(record)

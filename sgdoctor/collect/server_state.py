@@ -61,7 +61,7 @@ def _reason(facts: Facts, status: str | None) -> str:
     if status == "unreachable":
         return "nothing answers: it still loads, or it is gone; its --log tells"
     if status == "unhealthy":
-        return "/health fails: whether it hangs or works on something long needs --watch 30"
+        return "/health fails: whether it hangs or works on something long needs --watch 30 and its --log"
     if facts.known("log.records"):
         return "the log does not say what the server does now"
     return "no server was asked"
@@ -114,10 +114,13 @@ def _unhealthy(facts: Facts) -> _State | None:
     worked, seconds = facts.value("window.worked_tokens"), facts.value("window.seconds")
     if worked:
         return _State("busy", (*read, "window.worked_tokens"))
-    # Another code than 503 is an error of the HTTP server itself.
+    # Another code than 503 is an error of the HTTP server itself; a log that goes on tells of kernels that
+    # are compiled, and without a log that cannot be told from a hang.
     if worked is None or facts.value("server.health") != 503 or (seconds or 0.0) < _HANG_SECONDS:
         return None
-    inputs = (*read, "server.health", "window.worked_tokens", "window.seconds")
+    if not facts.value("window.log_silent"):
+        return None
+    inputs = (*read, "server.health", "window.worked_tokens", "window.seconds", "window.log_silent")
     return _State("hung", inputs, "its scheduler, which neither answers nor works on anything")
 
 

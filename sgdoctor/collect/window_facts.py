@@ -148,6 +148,11 @@ class _Setter:
 
     def log(self, logs: Sequence[Follower]) -> None:
         """Take from the logs' batch lines, one log a node, what the metrics did not tell."""
+        if logs:
+            silent = not any(log.spoke for log in logs)
+            self.facts.set(
+                "window.log_silent", silent, source="log", place=", ".join(log.name for log in logs)
+            )
         workers = [worker for log in logs for worker in log.batches.values()]
         decode = [values for one in workers for values in one.decode]
         if not decode and not any(one.new_tokens + one.cached_tokens for one in workers):

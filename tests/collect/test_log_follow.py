@@ -86,6 +86,25 @@ def test_dp_workers_are_added_up_and_their_ranks_say_the_same_thing(follower: Fo
     assert facts.value("window.retractions_per_minute") == 4
 
 
+@pytest.mark.parametrize(
+    ("line", "spoke"),
+    [
+        ('[2026-11-30 05:50:01] INFO:     127.0.0.1:36844 - "GET /health HTTP/1.1" 503\n', False),
+        (
+            "[2026-11-30 05:50:01] Health check failed. Server couldn't get a response from detokenizer\n",
+            False,
+        ),
+        (DECODE.format(1, "", 3), True),
+        ("DeepGEMM warmup:   0%|          | 0/16384\rDeepGEMM warmup:   5%|5 ", True),
+    ],
+)
+def test_a_log_that_only_answers_is_silent(follower: Follower, log: Path, line: str, *, spoke: bool) -> None:
+    add(log, line)
+    follower.read_on()
+    assert follower.spoke == spoke
+    assert facts_of(follower).value("window.log_silent") is not spoke
+
+
 def test_a_line_is_taken_once_it_is_whole(follower: Follower, log: Path) -> None:
     line = decode()
     for part in (line[:40], line[40:-1]):

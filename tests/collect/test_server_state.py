@@ -21,6 +21,7 @@ WINDOW: dict[str, Any] = {
     "window.seconds": 60.0, "window.running_requests": 12.0, "window.queued_requests": 0.0,
     "window.queued_least": 0, "window.queue_growth": 0.0, "window.worked_tokens": 9000,
 }  # fmt: skip
+HUNG = {**STUCK, **WINDOW, "window.worked_tokens": 0, "window.log_silent": True}
 LOAD = {**READY, "metrics.running_requests": 3, "metrics.queued_requests": 0}
 IDLE = {**READY, "metrics.running_requests": 0, "metrics.queued_requests": 0}
 
@@ -62,10 +63,12 @@ def judged(known: dict[str, Any]) -> Facts:
         ({**EARLY, **LOG, "log.stopped": True}, "stopping"),
         (STUCK, None),  # one look does not tell a hang from a long prefill
         ({**STUCK, **WINDOW}, "busy"),
-        ({**STUCK, **WINDOW, "window.worked_tokens": 0}, "hung"),
-        ({**STUCK, **WINDOW, "window.worked_tokens": 0, "window.seconds": 8.0}, None),
-        ({**STUCK, **WINDOW, "window.worked_tokens": 0, **LOG, "log.stage": "compiling"}, "warming_up"),
-        ({**STUCK, **WINDOW, "window.worked_tokens": 0, "server.health": 500}, None),
+        (HUNG, "hung"),
+        ({**HUNG, "window.seconds": 8.0}, None),
+        ({**HUNG, "window.log_silent": False}, None),  # it compiles, or captures graphs again
+        ({**STUCK, **WINDOW, "window.worked_tokens": 0}, None),  # no log
+        ({**HUNG, **LOG, "log.stage": "compiling"}, "warming_up"),
+        ({**HUNG, "server.health": 500}, None),
         (GONE, None),  # it may still load its weights
         ({**GONE, **LOG, "log.stage": "loading"}, "starting"),
         ({**GONE, **LOG, "log.ready": True}, "dead"),  # killed without a word
@@ -107,7 +110,7 @@ def test_what_it_waits_for(known: dict[str, Any], waits: str | None) -> None:
     ("known", "reason"),
     [
         (GONE, "nothing answers: it still loads, or it is gone; its --log tells"),
-        (STUCK, "/health fails: whether it hangs or works on something long needs --watch 30"),
+        (STUCK, "/health fails: whether it hangs or works on something long needs --watch 30 and its --log"),
         ({**LOG, "log.ready": True}, "the log does not say what the server does now"),
     ],
 )

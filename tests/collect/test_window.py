@@ -221,7 +221,7 @@ def test_without_watching_every_fact_of_a_window_says_what_it_needs() -> None:
 
 
 def test_every_fact_of_a_window_comes_from_some_page() -> None:
-    """All but the length of accepted drafts, which a page without speculation does not have."""
+    """All but what a log tells, and the length of drafts, which a page without speculation has not."""
     steps: list[Callable[[str], str]] = [
         lambda text: moved(text, "time_to_first_token_seconds_bucket", 5),
         lambda text: moved(text, "time_to_first_token_seconds_sum", 1),
@@ -237,7 +237,7 @@ def test_every_fact_of_a_window_comes_from_some_page() -> None:
         texts.append(text)
     facts = over(12.0, *texts)
     missing = facts.missing(*(name for name in facts.vocabulary.specs if name.startswith("window.")))
-    assert missing == ["window.accept_length"]
+    assert missing == ["window.accept_length", "window.log_silent"]
     speculating = PAGE.replace(
         next(line for line in PAGE.split("\n") if line.startswith("sglang:spec_accept_length{")),
         'sglang:spec_accept_length{tp_rank="0"} 2.5',
