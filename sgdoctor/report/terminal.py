@@ -12,6 +12,7 @@ from sgdoctor.report import changes, drift
 from sgdoctor.report.header import deciding, header, joined, looked
 from sgdoctor.report.layout import NARROWEST, Line, Span, columns, command, flow, printable, words
 from sgdoctor.report.model import DeploymentReport, Report, Summary, Suppressed, UndecidedRule
+from sgdoctor.report.view import remarks
 from sgdoctor.report.words import FIRST, QUIET, action, is_absence, literal, phrase
 
 MARGIN = 9  # "warning" and two spaces
@@ -120,12 +121,7 @@ class _Page:
 
     def notes(self, deployment: DeploymentReport) -> list[Line]:
         """Lay out what was not understood, what broke and, when asked for more, who disagrees."""
-        said = [
-            each.said if each.said.startswith(each.place) else f"{each.place}: {each.said}"
-            for each in deployment.looked_at
-            if each.state != "understood" and each.said and each.said not in "\n".join(deployment.notes)
-        ]
-        said += list(dict.fromkeys(deployment.notes))
+        said = remarks(deployment)
         if self.verbose:
             said += [
                 f"{each.kept.place} says {phrase(each.fact, each.kept.value)}, {each.other.place} says "
