@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from sgdoctor.engine.expr_types import nearest
-from sgdoctor.engine.model import Severity
+from sgdoctor.engine.model import SEVERITIES, Severity
 from sgdoctor.errors import UsageError
 from sgdoctor.input_file import read_bytes
 
@@ -22,7 +22,6 @@ SCHEMA = "sgdoctor-config-1"
 FailOn = Literal["error", "warning", "info", "never"]
 
 _LIMIT = 2**20
-_DATES = (dt.date, dt.datetime, dt.time)  # what TOML has beside JSON's types
 
 
 class Suppression(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -158,11 +157,14 @@ def _table(file: Path, raw: bytes) -> Any:
 def _settings(file: Path, table: Any) -> Settings:
     _known_keys(file, table)
     try:
-        settings = msgspec.convert(table, Settings, builtin_types=_DATES)
+        settings = msgspec.convert(table, Settings)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at ")
         where = place.strip("`").removeprefix("$").removeprefix(".")
         raise UsageError(f"{file}: {where}: {reason}" if where else f"{file}: {reason}") from None
+    for at, folder in enumerate(settings.rules):
+        if not (file.parent / folder).exists():
+            raise UsageError(f"{file}: rules[{at}]: no folder {file.parent / folder}")
     for at, suppression in enumerate(settings.suppress):
         if not suppression.reason.strip():
             raise UsageError(
@@ -172,9 +174,13 @@ def _settings(file: Path, table: Any) -> Settings:
 
 
 def _known_keys(file: Path, table: Any) -> None:
-    """Raise UsageError for a key that means nothing, with the nearest that does."""
+    """Raise UsageError for a key that means nothing, with the nearest that does, and for a bad severity."""
     if not isinstance(table, dict):
         return
+    severities = table.get("severity")
+    for code, severity in severities.items() if isinstance(severities, dict) else ():
+        if severity not in SEVERITIES:
+            raise UsageError(f"{file}: severity.{code}: {severity!r} is none of {', '.join(SEVERITIES)}")
     suppressions = table.get("suppress")
     entries = suppressions if isinstance(suppressions, list) else []
     tables = [("", table, Settings.__struct_encode_fields__)]

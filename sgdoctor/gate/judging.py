@@ -104,7 +104,8 @@ def _passed(report: Report, counts: str) -> str:
     summary = report.summary
     left = f", {summary.unknown} could not be decided" if summary.unknown else ""
     known = f" but {summary.suppressed} suppressed by {report.settings}" if summary.suppressed else ""
-    return f"nothing found{known}, {summary.passed} rules passed{left}"
+    passed = f"{summary.passed} rule{'' if summary.passed == 1 else 's'} passed"
+    return f"nothing found{known}, {passed}{left}"
 
 
 def _why(report: Report) -> str:

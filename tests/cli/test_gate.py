@@ -175,7 +175,43 @@ def test_what_cannot_be_decided_is_launched(deployment):
     assert (done.returncode, done.stdout) == (3, "")
 
 
-@pytest.mark.parametrize("option", ["--model", "--environment", "--python", "--rules"])
+# --- settings -----------------------------------------------------------------------------------------------
+
+SUPPRESSED = '[[suppress]]\ncode = "ARG101"\nreason = "a build of ours has the flag"\n'
+
+
+def test_settings_that_lie_in_the_working_folder_silence_nothing(deployment):
+    (deployment.folder / "sgdoctor.toml").write_text(SUPPRESSED)
+    done = deployment.run(*SERVE, BROKEN, options=ONLY)
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_settings_that_are_named_do_and_the_line_says_so(deployment):
+    (deployment.folder / "ours.toml").write_text(SUPPRESSED)
+    done = deployment.run(*SERVE, BROKEN, options=[*ONLY, "--config", "ours.toml"], STUB_EXIT="0")
+    assert done.stdout.startswith("up ")
+    assert line(done) == "nothing found but 1 suppressed by ours.toml, 1 rule passed; launching"
+
+
+def test_options_may_stand_in_the_settings(deployment):
+    (deployment.folder / "ours.toml").write_text('fail-on = "warning"\nselect = ["SEC101"]\n')
+    done = deployment.run(*SERVE, *EXPOSED, options=["--config", "ours.toml"])
+    assert (done.returncode, done.stdout) == (1, "")
+    done = deployment.run(
+        *SERVE, *EXPOSED, options=["--config", "ours.toml", "--fail-on", "error"], STUB_EXIT="0"
+    )
+    assert done.stdout.startswith("up ")
+
+
+@pytest.mark.parametrize("text", ["selct = []", 'select = ["XYZ"]', SUPPRESSED.replace("ARG101", "ARG999")])
+def test_settings_that_are_wrong_are_a_file_that_is_wrong(deployment, text):
+    (deployment.folder / "ours.toml").write_text(text)
+    done = deployment.run(*SERVE, options=["--config", "ours.toml"], STUB_EXIT="0")
+    assert (done.returncode, done.stdout[:3]) == (0, "up ")
+    assert line(done).startswith("ours.toml: ") or line(done).startswith("nothing checked: ours.toml: ")
+
+
+@pytest.mark.parametrize("option", ["--model", "--environment", "--python", "--rules", "--config"])
 def test_a_file_that_is_missing_or_broken_is_no_reason_not_to_launch(deployment, tmp_path, option):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "XYZ.yaml").write_text("code: [")
