@@ -26,6 +26,7 @@ PAGES = [ROOT / "README.md", *(path for path in sorted(DOCS.glob("*.md")) if pat
 _FENCE = re.compile(
     r"^(?:<!-- (?P<mark>[^\n]*?) -->\n\n?)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
+LEFT_OUT = re.compile(r"^\.\.\.\n", re.MULTILINE)
 _INLINE = re.compile(r"`(sgdoctor [^`|:]+)`")
 _COMMANDS = ("sgdoctor ", "make ", "pip ", "pipx ", "python")
 _ENDS = {"|", "||", "&&", "&", ";", ">", "<", "2>&1", ")"}
@@ -86,5 +87,5 @@ def _called(line: str) -> Iterator[list[str]]:
 
 def matches(shown: str, printed: str) -> bool:
     """Whether a page shows what was printed; a line `...` stands for any lines, also for none."""
-    parts = [re.escape(part) for part in re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE)]
+    parts = [re.escape(part) for part in LEFT_OUT.split(shown)]
     return re.fullmatch(r"(?:.*\n)*?".join(parts), printed) is not None
