@@ -20,6 +20,10 @@ def render(report: Report, *, verbose: bool = False) -> str:
     """
     alone = view.alone(report)
     lines = [line for each in report.deployments for line in _deployment(each, alone, verbose=verbose)]
+    lines += [command("notice", "sgdoctor: settings", each) for each in report.notes]
+    if report.drift:
+        differ = "\n".join(view.differ(each) for each in report.drift)
+        lines.append(command("notice", "sgdoctor: what the servers differ in", differ))
     lines.append(f"{view.found(report.summary)}. {view.rest(report.summary)}.")
     return "".join(f"{line}\n" for line in lines)
 

@@ -66,6 +66,9 @@ def render(report: Report, *, verbose: bool = False) -> str:
         parts.append(f'<section>\n<h2 id="d{number}">{title}</h2>')
         parts += _deployment(deployment, verbose=verbose)
         parts.append("</section>")
+    if report.drift:
+        parts.append(f"<section>\n<h2>What the servers differ in</h2>\n{_drift(report)}\n</section>")
+    parts.append(_listed(_text(each) for each in report.notes))
     names = ", ".join(each.summary.model or each.name for each in report.deployments[:3])
     made = page(printable(f"sgdoctor: {names}: {found}"), "\n".join(parts), _STYLE)
     made = made.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n{_POLICY}', 1)
@@ -83,6 +86,15 @@ def _overview(report: Report) -> str:
     return _table(("deployment", "errors", "warnings", "info", "undecided"), rows)
 
 
+def _drift(report: Report) -> str:
+    rows = [
+        (_code(each.fact), _text(value), _text(names), _text(each.model or ""))
+        for each in report.drift
+        for value, names in view.differences(each)
+    ]
+    return _table(("fact", "value", "servers", "model"), rows)
+
+
 def _deployment(deployment: DeploymentReport, *, verbose: bool) -> Iterator[str]:
     findings = view.findings(deployment, verbose=verbose)
     if not findings:
@@ -96,6 +108,12 @@ def _deployment(deployment: DeploymentReport, *, verbose: bool) -> Iterator[str]
     yield _listed(_text(each) for each in remarks)
     looked = [(_code(each.place), _text(each.state), _text(each.said)) for each in deployment.looked_at]
     yield _folded(f"Looked at: {len(looked)}", _table(("source", "understood", ""), looked), len(looked))
+    if verbose:
+        muted = [
+            (each.finding.code, _text(each.finding.message), _text(view.accepted(each)))
+            for each in deployment.suppressed
+        ]
+        yield _folded(f"Suppressed: {len(muted)}", _table(("rule", "", "because"), muted), len(muted))
     undecided = [
         (each.code, _text(each.title), _codes(each.missing), _text(each.reason), _codes(each.options))
         for each in deployment.unknown

@@ -17,12 +17,17 @@ FAILURE, ERROR, SKIPPED = "failure", "error", "skipped"
 def render(report: Report, *, verbose: bool = False) -> str:
     """Return ``report`` as JUnit XML, in ASCII.
 
-    Errors and warnings fail; what is for information passes, with its text. What could not be decided is
-    skipped; a rule that broke and a source that gave nothing are errors. What does not apply is left out.
+    Errors and warnings fail; what is for information passes, with its text. What could not be decided, is
+    suppressed or in the baseline is skipped; a rule that broke and a source that gave nothing are errors.
+    What does not apply is left out.
     """
     suites = ET.Element("testsuites", name="sgdoctor")
     for deployment in report.deployments:
         suites.append(_suite(deployment, verbose=verbose))
+    said = [*report.notes, *(view.differ(each) for each in report.drift)]
+    if said:
+        about = ET.SubElement(suites, "testsuite", name="sgdoctor", tests="0", failures="0", errors="0")
+        ET.SubElement(about, "system-out").text = printable("\n".join(said))
     _count(suites, tests="testcase", failures=FAILURE, errors=ERROR)
     ET.indent(suites, " ")
     written: bytes = ET.tostring(suites, encoding="us-ascii", xml_declaration=True)
@@ -61,6 +66,12 @@ def _cases(deployment: DeploymentReport, *, verbose: bool) -> Iterator[ET.Elemen
         text = "\n".join([said, f"do: {change.do}"] if change.do else [said])
         _fail(case, change.severity, said, text, sure=not change.minor)
         yield case
+    for muted in deployment.suppressed:
+        yield _case(
+            muted.finding.code, SKIPPED, f"suppressed: {view.accepted(muted)}: {muted.finding.message}"
+        )
+    for code in deployment.in_baseline:
+        yield _case(code, SKIPPED, "in the baseline")
     for rule in deployment.unknown:
         yield _case(rule.code, SKIPPED, view.lacks(rule))
     for broken in deployment.broken:

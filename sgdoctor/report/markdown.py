@@ -28,6 +28,15 @@ def render(report: Report, *, verbose: bool = False) -> str:
     blocks = [f"## sgdoctor: {view.found(report.summary)}"]
     for deployment in report.deployments:
         blocks += _deployment(deployment, alone=alone, verbose=verbose)
+    if report.drift:
+        rows = (
+            (prose(each.fact), prose(value), prose(names), prose(each.model or ""))
+            for each in report.drift
+            for value, names in view.differences(each)
+        )
+        blocks += ["### What the servers differ in", _table(("", "value", "servers", "model"), rows)]
+    if report.notes:
+        blocks.append("\n".join(f"- {_paragraph(each)}" for each in report.notes))
     blocks.append(f"{view.rest(report.summary)}. sgdoctor {prose(report.sgdoctor)}")
     return "\n\n".join(blocks) + "\n"
 
@@ -54,6 +63,13 @@ def _deployment(deployment: DeploymentReport, *, alone: bool, verbose: bool) -> 
         yield "\n".join(f"- {each}" for each in remarks)
     for finding in findings:
         yield _evidence(finding)
+    if deployment.suppressed and verbose:
+        muted = (
+            (each.finding.code, prose(each.finding.message), prose(view.accepted(each)))
+            for each in deployment.suppressed
+        )
+        table = _table(("rule", "what is wrong", "suppressed, because"), muted)
+        yield _folded(f"Suppressed: {len(deployment.suppressed)}", table)
     if deployment.unknown:
         undecided = (
             (each.code, prose(each.title), _codes(each.missing), _codes(each.options))

@@ -29,11 +29,14 @@ _RESERVED = ":/?#[]@!$&'()*+,;=%"
 def render(report: Report, *, verbose: bool = False) -> str:
     """Return ``report`` as SARIF in ASCII: one run, a result a finding, each with a place in a file.
 
-    What was not understood, could not be decided or broke is a notification, so that it is no alert.
+    What was not understood, could not be decided or broke is a notification, so that it is no alert. With
+    ``verbose`` it has what is suppressed too, marked as such.
     """
     run = _Run(alone=view.alone(report), verbose=verbose)
     for deployment in report.deployments:
         run.add(deployment)
+    for said in [*report.notes, *(view.differ(each) for each in report.drift)]:
+        run.notifications.append({"level": "note", "message": _message(said)})
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run.built(report)]}, indent=1) + "\n"
 
 
@@ -64,6 +67,10 @@ class _Run:
     def add(self, deployment: DeploymentReport) -> None:
         for finding in view.findings(deployment, verbose=self.verbose):
             self.finding(finding, deployment)
+        for muted in deployment.suppressed if self.verbose else []:
+            self.finding(muted.finding, deployment)
+            reason = {"kind": "external", "justification": printable(view.accepted(muted))}
+            self.results[-1]["suppressions"] = [reason]
         for change in view.changes(deployment, verbose=self.verbose):
             self.change(change, deployment)
         for remark in view.remarks(deployment):
@@ -186,6 +193,7 @@ def _uri(path: str, *, is_file: bool) -> str:
     """
     if not is_file:
         return quote(path, safe=_RESERVED if "://" in path else "/", errors="replace")
+    path = path.replace("\0", "")  # no path has one
     path = str(Path(path).resolve()) if ".." in path.split("/") else posixpath.normpath(path)
     name = quote(path, safe="/", errors="surrogateescape")
     return f"file://{name}" if path.startswith("/") else name

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sgdoctor.engine.model import Evidence, Finding
 from sgdoctor.report.header import joined
-from sgdoctor.report.model import Change, DeploymentReport, Report, Summary, UndecidedRule
+from sgdoctor.report.model import Change, DeploymentReport, Drift, Report, Summary, Suppressed, UndecidedRule
 from sgdoctor.report.words import action, literal, phrase
 
 SUSPECTED = "(only suspected)"
@@ -99,6 +99,10 @@ def found(summary: Summary) -> str:
     told = [_number(summary.errors, "error"), _number(summary.warnings, "warning"), f"{summary.infos} info"]
     if summary.low_confidence:
         told.append(f"{summary.low_confidence} only suspected")
+    if summary.suppressed:
+        told.append(f"{summary.suppressed} suppressed")
+    if summary.in_baseline:
+        told.append(f"{summary.in_baseline} in the baseline")
     if summary.broken:
         told.append(f"{_number(summary.broken, 'rule')} broken")
     return ", ".join(told)
@@ -118,13 +122,30 @@ def nothing_found(deployment: DeploymentReport) -> str:
     """Return what may be said of a deployment without findings: no all-clear where something is open."""
     if not deployment.decided:
         return "Nothing could be decided."
+    nothing = "Nothing more" if deployment.suppressed or deployment.in_baseline else "Nothing"
     if deployment.broken:
-        return "Nothing found, but not every rule worked."
+        return f"{nothing} found, but not every rule worked."
     if not deployment.understood:
-        return "Nothing found in what could be read."
+        return f"{nothing} found in what could be read."
     number = len(deployment.unknown)
     left_open = f" {_number(number, 'rule')} could not be decided." if number else ""
-    return f"Nothing found.{left_open}"
+    return f"{nothing} found.{left_open}"
+
+
+def accepted(suppressed: Suppressed) -> str:
+    """Return why a finding is suppressed, and how long."""
+    return suppressed.reason + (f" (until {suppressed.until})" if suppressed.until else "")
+
+
+def differences(drift: Drift) -> list[tuple[str, str]]:
+    """Return the values of something in which servers differ, each with the names of those that hold it."""
+    return [(value, ", ".join(names)) for value, names in drift.values.items()]
+
+
+def differ(drift: Drift) -> str:
+    """Return in a line what servers differ in."""
+    values = "; ".join(f"{value}: {names}" for value, names in differences(drift))
+    return f"the servers{f' of {drift.model}' if drift.model else ''} differ in {drift.fact}: {values}"
 
 
 def alone(report: Report) -> bool:

@@ -13,6 +13,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from sgdoctor.report.formats import FORMATS
+
 ROOT = Path(__file__).parents[2]
 
 RULE = """\
@@ -72,6 +74,31 @@ def test_the_exit_code_is_the_same_in_every_format(judge, tmp_path, form, layers
     assert (done.returncode, done.stderr) == (code, "")
     done = judge(*options, "--output", tmp_path / "report", layers=layers, severity=severity)
     assert (done.returncode, done.stdout) == (code, "")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_format_goes_to_a_file_as_it_goes_to_a_pipe_with_the_same_exit_code(judge, tmp_path, form):
+    shown = judge("--format", form, severity="error")
+    assert (shown.returncode, shown.stderr) == (1, "")
+    assert "MEM901" in shown.stdout
+    path = tmp_path / "report"
+    written = judge("--format", form, "--output", path, "--fail-on", "never", severity="error")
+    assert (written.returncode, written.stdout) == (0, "")
+    assert written.stderr == f"{path}: 1 error, 0 warnings, 0 info.\n"
+    assert path.read_text() == shown.stdout
+
+
+def test_a_format_that_there_is_not_is_2_and_names_those_that_there_are(judge):
+    done = judge("--format", "xml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert all(form in done.stderr for form in FORMATS)
+
+
+def test_plain_has_no_colour_and_no_width(judge):
+    done = judge("--format", "plain", FORCE_COLOR="1", COLUMNS="40")
+    assert "\nwarning  MEM901  The model has 48 layers: more than 40.\n" in done.stdout
+    assert "\x1b" not in done.stdout
 
 
 def test_the_report(judge):

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import strategies as st
 
 from sgdoctor.engine.model import Evidence, Recommendation
-from sgdoctor.report.model import Broken, Change, Disagreement, Looked, Reading, Report, UndecidedRule
+from sgdoctor.report.model import (
+    Broken,
+    Change,
+    Disagreement,
+    Drift,
+    Looked,
+    Reading,
+    Report,
+    Suppressed,
+    UndecidedRule,
+)
 
 from .conftest import make_deployment, make_finding
 
@@ -53,7 +64,9 @@ texts = st.lists(st.one_of(st.sampled_from(BREAKERS), st.text(max_size=8)), min_
 @st.composite
 def reports(draw):
     """Return a report with one deployment that has everything, and a second whose texts are others."""
-    return Report.of([_deployment(draw), _deployment(draw)])
+    made = Report.of([_deployment(draw), _deployment(draw)], notes=[draw(texts)])
+    drift = Drift(draw(texts), draw(texts), {draw(texts): [draw(texts)], "another": [draw(texts)]})
+    return msgspec.structs.replace(made, drift=[drift])
 
 
 def _deployment(draw):
@@ -82,6 +95,8 @@ def _deployment(draw):
     reading = Reading(text(), "log", text())
     return make_deployment(
         name=text(),
+        suppressed=[Suppressed(make_finding("ARG109", message=text()), text(), "2027-01-31")],
+        in_baseline=["SEC101"],
         findings=[finding, make_finding("RUN190", severity="info", message=text())],
         unknown=[UndecidedRule("MEM103", text(), [text()], text(), ["--log"])],
         broken=[Broken("MEM101", text())],

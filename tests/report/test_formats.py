@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
 from sgdoctor import examine
 from sgdoctor.report import formats
 from sgdoctor.report.layout import printable
-from sgdoctor.report.model import Report
+from sgdoctor.report.model import Drift, Report, Suppressed
 from sgdoctor.sources import Sources
 
 from .hostile import reports
@@ -87,6 +88,25 @@ def test_what_is_only_suspected_is_shown_when_asked_for(scenario, form):
     assert "Some saw slow starts" in formats.render(report, form, verbose=True)
 
 
+@pytest.mark.parametrize("form", [form for form in TEXT if form not in ("github", "junit")])
+def test_what_is_suppressed_is_shown_when_asked_for_with_its_reason(finding, deployment, form):
+    muted = Suppressed(finding("SEC101", message="It listens."), "The gateway asks.", "2027-01-31")
+    report = Report.of([deployment(suppressed=[muted])])
+    told = formats.render(report, form)
+    assert "SEC101" not in told
+    told = formats.render(report, form, verbose=True)
+    assert all(said in told for said in ("SEC101", "It listens.", "The gateway asks. (until 2027-01-31)"))
+
+
+@pytest.mark.parametrize("form", TEXT)
+def test_what_servers_differ_in_and_notes_on_the_settings_are_there(deployment, form):
+    drift = Drift("sglang.version", "m", {"0.5.12": ["a:1", "b:1"], "0.5.13": ["c:1"]})
+    made = Report.of([deployment()], notes=["sgdoctor.toml: the suppression of SEC101 has ended"])
+    told = formats.render(msgspec.structs.replace(made, drift=[drift]), form)
+    for said in ("sglang.version", "0.5.13", "c:1", "the suppression of SEC101 has ended"):
+        assert said in told
+
+
 @pytest.mark.parametrize("form", TEXT)
 def test_every_deployment_of_a_fleet_is_there(fleet, form):
     text = formats.render(fleet, form).replace("%3A", ":")
@@ -104,7 +124,7 @@ def test_a_name_that_is_no_format_is_refused():
         formats.render(Report.of([]), "layout")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(reports())
 def test_plain_breaks_no_line_and_steers_no_terminal(report):
     text = formats.render(report, "plain")

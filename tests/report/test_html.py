@@ -102,7 +102,7 @@ def test_nothing_is_loaded_from_elsewhere(fleet):
     assert "@import" not in text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(reports())
 def test_any_text_stays_text(report):
     text = html.render(report)

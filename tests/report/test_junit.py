@@ -10,7 +10,7 @@ from lxml import etree
 
 from sgdoctor.report import junit
 from sgdoctor.report.layout import printable
-from sgdoctor.report.model import Report
+from sgdoctor.report.model import Report, Suppressed
 
 from .hostile import reports
 
@@ -58,20 +58,32 @@ def test_a_suite_a_deployment_and_nothing_lost_is_green(fleet):
     assert suites["127.0.0.1:30000"].get("failures") == "0"
 
 
+def test_what_is_accepted_is_skipped_and_says_why(finding, deployment):
+    muted = Suppressed(finding("SEC101"), "the gateway asks for the key", "2027-01-31")
+    [suite] = suites_of(Report.of([deployment(suppressed=[muted], in_baseline=["CFG101"])]))
+    said = {each.getparent().get("name"): each.get("message") for each in suite.iter("skipped")}
+    assert said == {
+        "SEC101": "suppressed: the gateway asks for the key (until 2027-01-31): The experts run slowly.",
+        "CFG101": "in the baseline",
+    }
+
+
 def test_what_could_not_be_decided_at_all_is_an_error(deployment):
     [suite] = suites_of(Report.of([deployment(looked_at=[])]))
     assert outcomes(suite) == {"ARG101": "passed", "sources": "error"}
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(reports())
 def test_any_text_comes_back(verbose, report):
     suites = suites_of(report, verbose=verbose)
     assert junit.render(report).isascii()
+    *suites, said = suites
+    assert said.find("system-out").text.startswith(printable(report.notes[0]))
     for deployment, suite in zip(report.deployments, suites, strict=True):
         assert suite.get("name") == printable(deployment.name)
-        assert len(suite.findall("testcase")) == 6
+        assert len(suite.findall("testcase")) == 8
         failure = suite.find("testcase[@name='CFG101']/failure")
         assert failure.get("message") == f"warning: {printable(deployment.findings[0].message)}"
         assert failure.text.startswith(printable(deployment.findings[0].message))

@@ -97,7 +97,7 @@ def test_any_text_in_a_cell_is_read_back(text):
     assert row[2] == "end"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(reports())
 def test_any_report_has_its_tables_and_only_its_own_html(report):
     text = markdown.render(report)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from sgdoctor.engine.model import Evidence
 from sgdoctor.report import sarif
 from sgdoctor.report.layout import printable
-from sgdoctor.report.model import Looked, Report
+from sgdoctor.report.model import Looked, Report, Suppressed
 
 from .hostile import reports
 
@@ -82,6 +82,14 @@ def test_the_other_files_that_a_finding_was_read_from_are_related(scenario):
     ]
 
 
+def test_what_is_suppressed_is_marked_so_that_it_is_no_alert(finding, deployment):
+    muted = Suppressed(finding("SEC101"), "the gateway asks for the key")
+    report = Report.of([deployment(suppressed=[muted])])
+    assert run_of(report)["results"] == []
+    [result] = run_of(report, verbose=True)["results"]
+    assert result["suppressions"] == [{"kind": "external", "justification": "the gateway asks for the key"}]
+
+
 @pytest.mark.parametrize(
     ("name", "uri", "line"),
     [
@@ -111,7 +119,7 @@ def test_a_server_that_was_only_asked_is_named_by_its_url(finding, deployment):
     assert told["artifactLocation"]["uri"] == url
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(reports())
 def test_any_text_is_valid_sarif_and_no_markup_of_its(report):
     text = sarif.render(report)
