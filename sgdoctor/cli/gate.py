@@ -44,7 +44,7 @@ class GateCommand(SourcesCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split off the command to launch."""
         rest = super().parse_args(ctx, args)
-        if not ctx.params["command"]:
+        if not ctx.params["command"] and not ctx.resilient_parsing:
             raise click.UsageError("nothing to launch; the command goes behind --", ctx)
         return rest
 

@@ -34,6 +34,6 @@ def split_launch(ctx: click.Context, args: list[str]) -> tuple[list[str], tuple[
         return args, ()
     at = args.index("--")
     launch = tuple(args[at + 1 :])
-    if not launch:
+    if not launch and not ctx.resilient_parsing:  # a shell completes what is not complete
         raise click.UsageError("nothing behind --; the launch command goes there", ctx)
     return args[:at], launch

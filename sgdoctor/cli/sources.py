@@ -11,6 +11,9 @@ from sgdoctor.cli.options import split_launch
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+# A file or folder for the completion of shells; whoever opens it says what is wrong with it.
+_PLACE = click.Path(readable=False)
+
 # Each option of a source: its names, what it takes, its help.
 _SOURCES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (
@@ -34,6 +37,7 @@ _SOURCES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
         ("--log", "logs"),
         {
             "metavar": "FILE",
+            "type": _PLACE,
             "multiple": True,
             "help": "A server's log, also .gz; - is standard input. Once a node.",
         },
@@ -42,17 +46,29 @@ _SOURCES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
         ("--launch",),
         {
             "metavar": "FILE",
+            "type": _PLACE,
             "help": "A launch script, compose file, manifest, unit, Dockerfile; a command goes behind --.",
         },
     ),
-    (("--model",), {"metavar": "PATH", "help": "The model's folder or its config.json."}),
-    (("--python",), {"metavar": "PATH", "help": "The Python environment or interpreter that runs SGLang."}),
+    (("--model",), {"metavar": "PATH", "type": _PLACE, "help": "The model's folder or its config.json."}),
+    (
+        ("--python",),
+        {
+            "metavar": "PATH",
+            "type": _PLACE,
+            "help": "The Python environment or interpreter that runs SGLang.",
+        },
+    ),
     (
         ("--environment",),
-        {"metavar": "FILE", "help": "What another machine has: a snapshot, or JSON with packages and gpus."},
+        {
+            "metavar": "FILE",
+            "type": _PLACE,
+            "help": "What another machine has: a snapshot, or JSON with packages and gpus.",
+        },
     ),
-    (("--server-info",), {"metavar": "FILE", "help": "A saved answer of /server_info."}),
-    (("--metrics",), {"metavar": "FILE", "help": "A saved answer of /metrics."}),
+    (("--server-info",), {"metavar": "FILE", "type": _PLACE, "help": "A saved answer of /server_info."}),
+    (("--metrics",), {"metavar": "FILE", "type": _PLACE, "help": "A saved answer of /metrics."}),
     (
         ("--watch",),
         {"metavar": "SECONDS", "type": float, "help": "Watch the server and its log for so long: 60."},
@@ -63,7 +79,7 @@ _SOURCES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
         {"metavar": "FACT=VALUE", "multiple": True, "help": "As if this were so: triton.version=3.6.0."},
     ),
     (("--sample",), {"metavar": "NAME", "help": "A deployment that comes with sgdoctor."}),
-    (("--snapshot",), {"metavar": "FILE", "help": "A file that sgdoctor snapshot wrote."}),
+    (("--snapshot",), {"metavar": "FILE", "type": _PLACE, "help": "A file that sgdoctor snapshot wrote."}),
     (("--deep",), {"is_flag": True, "help": "Also try `import sglang`, in a child with a timeout."}),
 ]
 
@@ -96,7 +112,7 @@ class SourcesCommand(click.Command):
         """Split off the launch command; a word before it that belongs to no option is a mistake."""
         args, launch = split_launch(ctx, args)
         rest = super().parse_args(ctx, args)
-        if rest:
+        if rest and not ctx.resilient_parsing:
             raise click.UsageError(f"{rest[0]}: {_meant(rest[0])}", ctx)
         ctx.params["command"] = launch
         return rest
