@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -61,6 +62,19 @@ def test_what_code_scanning_needs_of_a_rule_and_a_result(scenario):
     levels = {each["ruleId"]: each["level"] for each in run["results"]}
     assert levels == {"SEC101": "warning", "CFG101": "warning", "ARG103": "warning", "ENV102": "note"}
     assert {each["partialFingerprints"][sarif.FINGERPRINT] for each in run["results"]} == {"0123456789abcdef"}
+
+
+def test_every_finding_of_the_recorded_deployments_is_in_a_file_of_theirs(monkeypatch):
+    recorded = sorted(Path(__file__).parents[1].glob("*/*/report-*.json"))
+    seen = 0
+    for file in recorded:
+        monkeypatch.chdir(file.parent)
+        report = msgspec.json.decode(file.read_bytes(), type=Report)
+        for result in run_of(report, verbose=True)["results"]:
+            uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+            assert Path(unquote(uri.removeprefix("file://"))).is_file(), uri
+            seen += 1
+    assert seen > len(recorded)
 
 
 def test_undecided_rules_are_no_alerts_but_notifications(scenario):
