@@ -127,11 +127,12 @@ def _read_live(sources: Sources, patterns: Mapping[str, str], say: Progress) -> 
     live = Gathered(Facts())
     facts = live.facts
     if sources.url:
-        from sgdoctor.collect import server
+        from sgdoctor.collect import http_get, server
 
         url, key = sources.url, sources.api_key
-        say(f"asking {url}")
-        reading = live.look("http", url, lambda: server.read_server(facts, url, key, SERVER_SECONDS))
+        shown = http_get.target(url).url  # without a password
+        say(f"asking {shown}")
+        reading = live.look("http", shown, lambda: server.read_server(facts, url, key, SERVER_SECONDS))
         if reading is not None:
             judge_server(live, reading.usable, reading.problems)
             launched(live, reading.command)

@@ -21,8 +21,11 @@ _COUNTS_TOKENS = re.compile(r"_(?:NUM|MAX)_(?:\w*_)?TOKENS(?:_|\Z)")
 _COUNT = re.compile(r"[0-9]{1,9}\Z")
 
 _TEXT_PATTERNS = (
-    # --api-key VALUE, --api-key=VALUE
-    re.compile(r"(?i)(--(?:admin-)?api-key[= ]+|--ssl-keyfile-password[= ]+)(\"[^\"]*\"|'[^']*'|\S+)"),
+    # --api-key VALUE, --api-key=VALUE, and the beginnings of these flags that argparse takes for them
+    re.compile(
+        r"(?i)(--(?:(?:admin-)?api(?:-k(?:ey?)?)?|admin(?:-a(?:pi?)?)?|ssl-keyfile-p[a-z]*)[= ]+)"
+        r"(\"[^\"]*\"|'[^']*'|\S+)"
+    ),
     # api_key='VALUE', 'api_key': 'VALUE', "api_key": "VALUE" (not None)
     re.compile(
         r"(?i)(['\"]?\b(?:admin_)?(?:api_key|ssl_keyfile_password|hf_token)['\"]?\s*[=:]\s*)"
@@ -33,13 +36,22 @@ _TEXT_PATTERNS = (
         r"\b([A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS?)[A-Z0-9_]*=)"
         r"(\"[^\"]*\"|'[^']*'|[^\s\"']+)"
     ),
-    # Authorization: Bearer VALUE
-    re.compile(r"(?i)(authorization:\s*(?:bearer|basic)\s+)([^\s\"']+)"),
+    # Authorization: Bearer VALUE, "authorization": "Bearer VALUE", X-API-Key: VALUE
+    re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic)\s+)([^\s\"']+)"),
+    re.compile(r"(?i)(\bx-api-key[\"']?\s*:\s*[\"']?)([^\s\"']+)"),
     # scheme://user:password@host
     re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)([^\s@/]+)(?=@)"),
-    # tokens recognizable by their own form: Hugging Face, OpenAI style, AWS access keys, GitHub
+    # https://TOKEN@host (a user alone), ...?token=VALUE&X-Amz-Signature=VALUE
+    re.compile(r"(?i)(\bhttps?://)([^\s:/@]+)(?=@)"),
     re.compile(
-        r"()\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16}|gh[pousr]_[A-Za-z0-9]{30,})"
+        r"(?i)([?&](?:[\w.-]*(?:token|secret|signature|credential|passw(?:or)?d|api_?key)|key|sig)=)([^\s&#\"']+)"
+    ),
+    # tokens recognizable by their own form: Hugging Face, OpenAI style, AWS access keys, GitHub, GitLab,
+    # Slack, Google, NVIDIA, JSON web tokens
+    re.compile(
+        r"()\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16}|gh[pousr]_[A-Za-z0-9]{30,}"
+        r"|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}|nvapi-[\w-]{20,}"
+        r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})"
     ),
 )
 

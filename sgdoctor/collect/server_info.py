@@ -211,9 +211,14 @@ def _launch_command(said: object, facts: Facts, place: str) -> list[str] | None:
         )
         return None
     words: list[str] = []
-    for word in said.split():
+    for word in redact.text(said).split():
         if words and words[-1].count("{") > words[-1].count("}"):
             words[-1] += f" {word}"  # a JSON value that had blanks
         else:
             words.append(word)
-    return clean.words(words)
+    kept: list[str] = []
+    for word in clean.words(words):
+        # A secret with blanks in it has lost its quotes: what follows it is the rest of it.
+        if not kept or kept[-1] != redact.REDACTED or word.startswith("-"):
+            kept.append(word)
+    return kept
