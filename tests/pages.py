@@ -29,7 +29,7 @@ _FENCE = re.compile(
 LEFT_OUT = re.compile(r"^\.\.\.\n", re.MULTILINE)
 _INLINE = re.compile(r"`(sgdoctor [^`|:]+)`")
 _COMMANDS = ("sgdoctor ", "make ", "pip ", "pipx ", "python")
-_ENDS = {"|", "||", "&&", "&", ";", ">", "<", "2>&1", ")"}
+_ENDS = {"|", "<(", "||", "&&", "&", ";", ">", "<", "2>&1", ")"}
 
 
 class Block(NamedTuple):
@@ -71,10 +71,11 @@ def invocations(page: Path) -> list[list[str]]:
             lines += block.text.replace("\\\n", " ").splitlines()
     spans = _INLINE.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
     lines += [span for span in spans if not span.endswith(" ...")]
-    return [words for line in lines for words in _called(line)]
+    return [words for line in lines for words in called(line)]
 
 
-def _called(line: str) -> Iterator[list[str]]:
+def called(line: str) -> Iterator[list[str]]:
+    """Iterate over the calls of sgdoctor on a command line: the words behind its name."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     words = list(lexer)

@@ -38,7 +38,15 @@ Examples:
 """
 
 
-@click.group("configs")
+EPILOG = """\b
+Examples:
+  sgdoctor configs list --device H200
+  sgdoctor configs lint /opt/venv
+  sgdoctor configs explain --sglang 0.5.12 --model qwen3/ --gpu H200:4 --tp 4
+"""
+
+
+@click.group("configs", epilog=EPILOG)
 def command() -> None:
     """List kernel configuration files, say what is wrong with them, and which one would be used.
 

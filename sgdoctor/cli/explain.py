@@ -6,8 +6,15 @@ from pathlib import Path
 
 import click
 
+EPILOG = """\b
+Examples:
+  sgdoctor explain CFG101
+  sgdoctor explain moe-config-missing
+  sgdoctor explain --rules ops/rules ARG901
+"""
 
-@click.command("explain")
+
+@click.command("explain", epilog=EPILOG)
 @click.argument("code", metavar="CODE")
 @click.option(
     "--rules", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="Add a folder of rules."

@@ -23,12 +23,38 @@ _FOLDERS = click.option(
 )
 
 
-@click.group("rules")
+EPILOG = """\b
+Examples:
+  sgdoctor rules list
+  sgdoctor rules lint --rules ops/rules
+  sgdoctor rules test --rules ops/rules
+"""
+
+LIST_EPILOG = """\b
+Examples:
+  sgdoctor rules list
+  sgdoctor rules list --rules ops/rules --format json
+"""
+
+LINT_EPILOG = """\b
+Examples:
+  sgdoctor rules lint
+  sgdoctor rules lint --rules ops/rules || exit 1
+"""
+
+TEST_EPILOG = """\b
+Examples:
+  sgdoctor rules test
+  sgdoctor rules test --rules ops/rules || exit 1
+"""
+
+
+@click.group("rules", epilog=EPILOG)
 def command() -> None:
     """List rules; hold rule files to what a rule must have and to their own test cases."""
 
 
-@command.command("list")
+@command.command("list", epilog=LIST_EPILOG)
 @_FOLDERS
 @FORMAT
 def list_rules(folders: tuple[Path, ...], form: str) -> int:
@@ -48,7 +74,7 @@ def list_rules(folders: tuple[Path, ...], form: str) -> int:
     return 0
 
 
-@command.command("lint")
+@command.command("lint", epilog=LINT_EPILOG)
 @_FOLDERS
 def lint_rules(folders: tuple[Path, ...]) -> int:
     """Say what is wrong with rule files.
@@ -69,7 +95,7 @@ def lint_rules(folders: tuple[Path, ...]) -> int:
     return 2 if problems else 0
 
 
-@command.command("test")
+@command.command("test", epilog=TEST_EPILOG)
 @_FOLDERS
 def test_rules(folders: tuple[Path, ...]) -> int:
     """Run the rules' own test cases.

@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import sgdoctor as package
 from sgdoctor.cli import group
+from tests import pages
+from tests.test_pages import wrong
 
 
 def failed(done):
@@ -35,6 +38,27 @@ def test_help_fits_into_80_columns(sgdoctor, arguments):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: sgdoctor")
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def every(command, *words):
+    """Iterate over a command and all below it, each with the words that call it."""
+    yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from every(command.get_command(context, name), *words, name)
+
+
+HELPS = [pytest.param(command, id=" ".join(words)) for words, command in every(group.commands) if words]
+
+
+@pytest.mark.parametrize("command", HELPS)
+def test_every_help_has_examples_that_can_be_typed(command):
+    _, _, examples = (command.epilog or "").partition("Examples:\n")
+    lines = examples.partition("\n\n")[0].splitlines()
+    called = [words for line in lines for words in pages.called(line)]
+    assert called
+    assert [problem for words in called if (problem := wrong(words))] == []
 
 
 def test_the_short_helps_are_those_of_the_commands():
