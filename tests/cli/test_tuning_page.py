@@ -1,4 +1,4 @@
-"""What docs/tuning.md shows is run: each command and the Job as dry runs; refusals read as the program's."""
+"""What docs/tuning.md and README show is run: each command and the Job as dry runs; refusals as they are."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from tests.cli.test_fix import UP, Host
 from tests.fix.conftest import nvml  # noqa: F401 (a fixture)
 
 PAGE = (Path(ROOT) / "docs" / "tuning.md").read_text(encoding="utf-8")
+README = (Path(ROOT) / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = PAGE) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
 def commands(what: str) -> list[list[str]]:
     """Return the arguments of each command `sgdoctor fix ...` that does ``what``, comments aside."""
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    lines = dict.fromkeys(line for block in blocks("sh", PAGE + README) for line in block.splitlines())
     found = [shlex.split(line, comments=True) for line in lines if line.startswith("sgdoctor fix")]
     return [words[2:] for words in found if what in words]
 
