@@ -34,7 +34,7 @@ def render(report: Report, *, width: int = 80, verbose: bool = False, encoding: 
     blocks = [page.deployment(each) for each in report.deployments]
     if not blocks:
         blocks = [page.entry("unknown", "unknown", "No deployment and no installation was found.")]
-    blocks += [page.settings(report)] if report.notes else []
+    blocks += [page.settings(report)] if report.notes or (verbose and report.settings) else []
     differ = drift.lay_out(report, width=page.width, encoding=encoding, verbose=verbose)
     return _separated([*blocks, *([differ] if differ else []), page.totals(report)])
 
@@ -202,7 +202,10 @@ class _Page:
 
     def settings(self, report: Report) -> list[Line]:
         """Lay out what is to be said of the settings."""
-        return list(chain.from_iterable(self.entry("note", "note", each) for each in report.notes))
+        followed = [f"settings of {report.settings}"] if self.verbose and report.settings else []
+        return list(
+            chain.from_iterable(self.entry("note", "note", each) for each in [*followed, *report.notes])
+        )
 
     def totals(self, report: Report) -> list[Line]:
         summary = report.summary

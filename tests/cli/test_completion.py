@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "habits.md").read_text(encoding="utf-8")
+INSTALL = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 # What bash does at <TAB>: it calls the function that `complete` has named, and shows COMPREPLY. `compopt` may
 # only be called by bash itself, so here it says what it would switch on.
@@ -26,12 +27,9 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
     """Return the file that the page's command writes."""
-    (command,) = re.findall(r"^_SGDOCTOR_COMPLETE=bash_source .*$", PAGE, re.MULTILINE)
     home = tmp_path_factory.mktemp("home")
-    folder = home / ".local" / "share" / "bash-completion" / "completions"
-    folder.mkdir(parents=True)
-    bash(command, home)
-    return folder / "sgdoctor"
+    bash(INSTALL[0], home)
+    return home / ".local" / "share" / "bash-completion" / "completions" / "sgdoctor"
 
 
 def bash(text, home, *words):
@@ -71,6 +69,7 @@ def test_what_tab_offers(script, tmp_path, line, offered):
 
 
 def test_zsh_and_fish_have_their_scripts(tmp_path):
-    for shell in re.findall(r"^_SGDOCTOR_COMPLETE=(\w+)_source", PAGE, re.MULTILINE):
-        shown = "\n".join(bash(f"_SGDOCTOR_COMPLETE={shell}_source sgdoctor", tmp_path))
-        assert f"_SGDOCTOR_COMPLETE={shell}_complete" in shown
+    bash(INSTALL[1], tmp_path)
+    assert (tmp_path / ".zfunc" / "_sgdoctor").read_text().startswith("#compdef sgdoctor\n")
+    fish = tmp_path / ".config" / "fish" / "completions" / "sgdoctor.fish"
+    assert "complete --no-files --command sgdoctor" in fish.read_text()

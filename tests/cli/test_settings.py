@@ -75,6 +75,7 @@ def test_v_shows_it_with_its_reason(check):
     done = check("-v", settings=GATEWAY + "until = 2999-12-31\n")
     assert "off SEC101 The server listens on 0.0.0.0:30000 without an API key" in words(done)
     assert "suppressed the gateway asks for the key (until 2999-12-31)" in words(done)
+    assert "note settings of sgdoctor.toml" in words(done)
 
 
 def test_json_has_it_with_its_reason(check):
