@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -113,7 +113,13 @@ def check(
     for server in ordered:
         groups.setdefault(server.group, []).append(server)
     drift = [each for group in groups.values() for each in _drift(group)]
-    return [_compared(each, groups[each.group], together, judge) for each in ordered], drift
+    usual = {key: _usual(group) for key, group in groups.items()}
+    sizes = {key: len(group) for key, group in groups.items()}
+    compared = [
+        _compared(each, sizes[each.group], _differs(each, usual[each.group]), together, judge)
+        for each in ordered
+    ]
+    return compared, drift
 
 
 def _reads_fleet(rule: CompiledRule) -> bool:
@@ -200,7 +206,11 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _compared(
-    server: _Server, group: Sequence[_Server], rules: Sequence[CompiledRule], judge: Judge
+    server: _Server,
+    size: int,
+    differs: list[dict[str, str]],
+    rules: Sequence[CompiledRule],
+    judge: Judge,
 ) -> DeploymentReport:
     """Return the report of a server with what the rules about fleets come to."""
     facts = Facts()
@@ -211,8 +221,8 @@ def _compared(
         if value is not None:
             facts.set(name, value, source="http", place=place)
     if server.version is not None:
-        facts.set("fleet.servers", len(group), source="http", place=place)
-        facts.set("fleet.differs", _differs(server, group), source="http", place=place)
+        facts.set("fleet.servers", size, source="http", place=place)
+        facts.set("fleet.differs", differs, source="http", place=place)
     else:
         for name in ("fleet.servers", "fleet.differs"):
             facts.set_unknown(name, f"{place} did not say what it is")
@@ -224,13 +234,19 @@ def _compared(
     )
 
 
-def _differs(server: _Server, group: Iterable[_Server]) -> list[dict[str, str]]:
-    """Return where a server holds another value than the most frequent one (of equals, the first one's)."""
-    group = list(group)
-    found = []
-    for name in sorted(server.values, key=_order):
-        counted = Counter(each.values[name] for each in group if name in each.values)
-        most = counted.most_common(1)[0][0]
-        if server.values[name] != most:
-            found.append({"fact": name, "value": server.values[name], "others": most})
-    return found
+def _usual(group: Sequence[_Server]) -> dict[str, str]:
+    """Return the most frequent value of everything that is compared (of equals, the first one's)."""
+    counted: dict[str, Counter[str]] = {}
+    for each in group:
+        for name, value in each.values.items():
+            counted.setdefault(name, Counter())[value] += 1
+    return {name: values.most_common(1)[0][0] for name, values in counted.items()}
+
+
+def _differs(server: _Server, usual: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return where a server holds another value than is usual."""
+    return [
+        {"fact": name, "value": server.values[name], "others": usual[name]}
+        for name in sorted(server.values, key=_order)
+        if server.values[name] != usual[name]
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,15 @@ MAX_BYTES = 64 * 2**20
 
 # A sample: name{labels} value [timestamp].
 _SAMPLE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?[ \t]+([^ \t]+)(?:[ \t]+-?\d+)?[ \t]*\Z")
+_READ = (
+    "token_usage",
+    "num_running_reqs",
+    "num_queue_reqs",
+    "num_retracted_requests_total",
+    "num_requests_total",
+    "max_total_num_tokens",
+    "context_len",
+)
 _LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
@@ -57,7 +66,7 @@ def read_metrics(facts: Facts, text: str, place: str) -> None:
     what is not on the page stays unknown, except that a counter appears there with its first event: one that
     is missing where the scheduler's gauges are has counted none.
     """
-    page = page_of(text)
+    page = page_of(text, _READ)
 
     def put(name: str, metric: str, combine: Callable[[list[float]], float]) -> None:
         ranks = by_rank(page.get(metric, []))
@@ -80,10 +89,14 @@ def read_metrics(facts: Facts, text: str, place: str) -> None:
     put("kv.context_length", "context_len", min)
 
 
-def page_of(text: str) -> dict[str, list[Sample]]:
-    """Return the page's samples of SGLang by name, without its prefix."""
+def page_of(text: str, names: Iterable[str]) -> dict[str, list[Sample]]:
+    """Return the page's samples of SGLang with these names, by name, without its prefix.
+
+    A page has hundreds of others, most of them the buckets of histograms, which are not taken apart.
+    """
     page: dict[str, list[Sample]] = {}
-    for sample in parse(text):
+    wanted = re.compile(rf"^[ \t]*sglang[:_](?:{'|'.join(names)})(?=[ \t{{]).*$", re.MULTILINE)
+    for sample in parse("\n".join(wanted.findall(text))):
         if sample.name.startswith("sglang:"):
             page.setdefault(sample.name.removeprefix("sglang:"), []).append(sample)
     return page
@@ -118,4 +131,6 @@ def parse(text: str) -> Iterator[Sample]:
 
 
 def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
     return re.sub(r"\\(.)", lambda found: "\n" if found.group(1) == "n" else found.group(1), text)

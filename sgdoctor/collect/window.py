@@ -22,6 +22,18 @@ REQUEST_SECONDS = 5.0
 
 # Histograms whose differences are kept: all in 0.5.7 to 0.5.23 (the tokenizer's metrics collector).
 FIRST_TOKEN, BETWEEN_TOKENS = "time_to_first_token_seconds", "inter_token_latency_seconds"
+_READ = (
+    "token_usage",
+    "num_running_reqs",
+    "num_queue_reqs",
+    "spec_accept_length",
+    "num_retracted_requests_total",
+    "num_requests_total",
+    "prompt_tokens_total",
+    "cached_tokens_total",
+    "realtime_tokens_total",
+    *(f"{name}_{part}" for name in (FIRST_TOKEN, BETWEEN_TOKENS) for part in ("bucket", "sum")),
+)
 
 Tick = Callable[[float], None]
 
@@ -134,7 +146,7 @@ def _ask(where: Target, window: Window, began: float) -> None:
 
 def read_page(text: str, at: float) -> Page:
     """Return what a metrics page says, ``at`` seconds after the beginning."""
-    samples = metrics.page_of(text)
+    samples = metrics.page_of(text, _READ)
 
     def ranks(name: str, **labels: str) -> list[float]:
         found = [
