@@ -34,9 +34,13 @@ SOURCES = (
 EFFORTS = ("quick", "balanced", "full")
 PICTURES = (".png", ".html")
 UNDO_TAKES = ("undo", "output", "overlay", "dry_run")
+FLAGS_TAKES = ("flags", "launch", "model", "python", "environment", "assume", "write", "unsafe", "dry_run")
 
+_FLAGS = "Take what has no effect, is deprecated or gone out of a launch script's flags."
 _TUNE = "Tune the fused-MoE config that a deployment is missing, prove it, install it."
 _UNDO = "Take back the newest repair; with --output or --overlay, that of this folder."
+_WRITE = "With --flags: write the file; --undo restores it. Default: show the diff."
+_UNSAFE = "With --flags: also what changes how the server runs."
 _EFFORT = "quick, balanced or full (every configuration). Default: balanced."
 _GPU = "Tune on this GPU, an index or UUID, busy or not. Default: all that are idle."
 _OUTPUT = "Write the files there instead of into the installation."
@@ -48,6 +52,8 @@ _REPORT = "Write the report there: a picture (.png) or a page (.html)."
 
 EPILOG = """\b
 Examples:
+  sgdoctor fix --flags --launch run.sh
+  sgdoctor fix --flags --launch run.sh --assume sglang.version=0.5.20 --write
   sgdoctor fix --tune-moe --dry-run
   sgdoctor fix --tune-moe
   sgdoctor fix --tune-moe --model /models/m --tp 4
@@ -58,17 +64,18 @@ Examples:
 
 \b
 Exit codes:
-  0  installed, or nothing is missing, or nothing found that is worth a file
+  0  installed or written, or nothing is missing, or nothing worth a file
   2  change the command or a file
   3  refused, with the reason; interrupted (the same command goes on)
 
-With no source, this machine's servers are looked at. Needs the server's own
-torch and Triton and an idle GPU of the same kind; --dry-run needs no GPU and
-writes nothing.
+With no source, this machine's servers are looked at. --tune-moe needs the
+server's own torch and Triton and an idle GPU of the same kind; --dry-run needs
+no GPU and writes nothing. --flags writes only with --write, and only scripts.
 """
 
 
 @click.command("fix", cls=SourcesCommand, epilog=EPILOG)
+@click.option("--flags", is_flag=True, help=_FLAGS)
 @click.option("--tune-moe", is_flag=True, help=_TUNE)
 @click.option("--undo", is_flag=True, help=_UNDO)
 @sources_among(*SOURCES)
@@ -80,6 +87,8 @@ writes nothing.
     "--dtype", type=click.Choice(["auto", "bfloat16", "float16", "fp8"]), metavar="TYPE", help=_DTYPE
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
+@click.option("--write", is_flag=True, help=_WRITE)
+@click.option("--unsafe", is_flag=True, help=_UNSAFE)
 @click.option("--effort", metavar="EFFORT", type=click.Choice(EFFORTS), default="balanced", help=_EFFORT)
 @click.option("--gpu", "gpus", metavar="ID", multiple=True, help=_GPU)
 @click.option("--share", is_flag=True, help="Tune on busy GPUs, too; timings are noisy then.")
@@ -100,12 +109,18 @@ writes nothing.
 @FORMAT
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> int:
-    """Repair what a check finds: tune a missing fused-MoE configuration, and undo it."""
-    if options["tune_moe"] == options["undo"]:
+    """Repair what a check finds: the flags of a launch script, a missing fused-MoE configuration."""
+    if [options[each] for each in ("flags", "tune_moe", "undo")].count(True) != 1:
         raise UsageError(
-            "say what to do: sgdoctor fix --tune-moe tunes a missing fused-MoE config, sgdoctor fix --undo "
-            "takes a repair back"
+            "say what to do: sgdoctor fix --flags repairs the flags of a launch script, sgdoctor fix "
+            "--tune-moe tunes a missing fused-MoE config, sgdoctor fix --undo takes a repair back"
         )
+    if options["flags"]:
+        _refuse_with_flags(ctx)
+        return _flags(options, write=options.pop("write"), unsafe=options.pop("unsafe"))
+    for name in ("write", "unsafe"):
+        if options[name]:
+            raise UsageError(f"--{name} is for --flags")
     if options["output"] and options["overlay"]:
         raise UsageError("--output and --overlay are two places for the same files; give one")
     if options["undo"]:
@@ -118,13 +133,59 @@ def _refuse_with_undo(ctx: click.Context) -> None:
     """Raise UsageError for an option that was given and says how to tune: it would have no effect."""
     if ctx.params["command"]:
         raise UsageError("the command behind -- is for --tune-moe: --undo takes back the newest repair")
+    option = _foreign(ctx, UNDO_TAKES)
+    if option is not None:
+        raise UsageError(
+            f"{option} is for --tune-moe: --undo takes back the newest repair, or that of --output or "
+            "--overlay DIR"
+        )
+
+
+def _refuse_with_flags(ctx: click.Context) -> None:
+    """Raise UsageError for an option that is not about a launch file and where it runs."""
+    if ctx.params["command"]:
+        raise UsageError("--flags repairs a file: name it with --launch FILE, not behind --")
+    option = _foreign(ctx, FLAGS_TAKES)
+    if option is not None:
+        raise UsageError(
+            f"{option} is not for --flags, which takes --launch, --model, --python, --environment, --assume"
+        )
+    if not ctx.params["launch"]:
+        raise UsageError("--flags repairs a file: name it with --launch FILE")
+    if ctx.params["write"] and ctx.params["dry_run"]:
+        raise UsageError("--write writes the file and --dry-run does not; give one")
+
+
+def _foreign(ctx: click.Context, takes: tuple[str, ...]) -> str | None:
+    """Return an option that was given and is not among those."""
     for parameter in ctx.command.params:
         given = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if given and parameter.name not in UNDO_TAKES:
-            raise UsageError(
-                f"{parameter.opts[0]} is for --tune-moe: --undo takes back the newest repair, or that of "
-                "--output or --overlay DIR"
-            )
+        if given and parameter.name not in takes:
+            return parameter.opts[0]
+    return None
+
+
+def _flags(options: dict[str, Any], *, write: bool, unsafe: bool) -> int:
+    from sgdoctor.cli.output import emit
+    from sgdoctor.cli.progress import Progress
+    from sgdoctor.cli.terminal import show
+    from sgdoctor.fix import flags, flags_show
+
+    sources: Sources = sources_from(options)
+    with Progress() as progress:
+        plan = flags.plan(sources, unsafe=unsafe, say=progress.say)
+    emit(show(lambda width, encoding: flags_show.lines(plan, width, encoding)))
+    if plan.repaired is None:
+        return 0
+    emit(show(lambda _width, encoding: flags_show.diff(plan, encoding)))
+    codes = ", ".join(plan.codes)
+    emit(f"\nThe repaired file was checked: {codes} no longer there, nothing new.\n")
+    if write:
+        record = flags.write(plan)
+        emit(f"Wrote {plan.path}; what it was: {record.folder}. Undo: sgdoctor fix --undo\n")
+    else:
+        emit("Nothing was written: add --write.\n")
+    return 0
 
 
 def _undo(folder: Path | None, *, dry: bool) -> int:
@@ -138,11 +199,12 @@ def _undo(folder: Path | None, *, dry: bool) -> int:
         emit("Nothing was undone: --dry-run.\n")
         return 0
     done = install.undo(record)
-    emit(
-        "".join(
-            f"{each}\n" for each in [*done, "Restart the server: one that runs has read its config files."]
-        )
+    read = (
+        "has the flags it was started with"
+        if "flags" in record.manifest.about
+        else "has read its config files"
     )
+    emit("".join(f"{each}\n" for each in [*done, f"Restart the server: one that runs {read}."]))
     return 0
 
 

@@ -167,6 +167,8 @@ def _consistent(file: RuleFile) -> None:
     for at, one in enumerate(rule.recommend):
         if len(given(one)) != 1:
             raise file.error(f"recommend[{at}]", f"a recommendation has exactly one of {', '.join(ACTIONS)}")
+        if one.safe and one.remove is None and one.set is None:
+            raise file.error(f"recommend[{at}]", "`safe` is for a flag: `remove` or `set`")
 
 
 def given(recommendation: Recommendation) -> list[str]:

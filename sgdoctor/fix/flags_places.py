@@ -1,0 +1,155 @@
+"""Where the words of a launch script stand in its text: arguments, elements of arrays, words in quotes."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from sgdoctor.collect.launch_expand import Expander
+from sgdoctor.collect.launch_scope import Scope
+from sgdoctor.collect.launch_tree import tree_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_NO_ARGUMENTS = frozenset(
+    ["variable_assignment", "comment", "file_redirect", "herestring_redirect", "heredoc_redirect"]
+)
+_STRINGS = ("string", "raw_string")
+# A continuation ends a word within quotes, too: the shell that reads the text again takes it for nothing.
+_WITHIN = re.compile(rb"(?:[^\s\\]|\\[^\n])+")
+_PRINTS = ("echo", "printf")
+
+
+class Place(NamedTuple):
+    """One word as it is written: its bytes, its line, its text without quotes, what it is assigned to.
+
+    ``row`` has the words of the same command, array or quoted text; ``at`` is the index in it.
+    """
+
+    start: int
+    end: int
+    line: int
+    text: str
+    variable: str
+    row: list[Place]
+    at: int
+
+    def following(self, count: int) -> Place | None:
+        """Return the last of the ``count`` words behind this one (itself for none), or null."""
+        return self.row[self.at + count] if self.at + count < len(self.row) else None
+
+
+def places(source: bytes) -> list[Place]:
+    """Return the words of the script ``source`` that may be arguments, in the order of the text."""
+    starts = [0, *(number + 1 for number, byte in enumerate(source) if byte == 0x0A)]
+    reader = _Reader(source, starts)
+    reader.visit(tree_of(source), "")
+    return reader.found
+
+
+class _Reader:
+    def __init__(self, source: bytes, starts: list[int]) -> None:
+        self.source = source
+        self.starts = starts
+        self.expand = Expander(source, self.line_at)
+        self.found: list[Place] = []
+
+    def line_at(self, byte: int) -> int:
+        return bisect.bisect_right(self.starts, byte)
+
+    def visit(self, node: Node, variable: str) -> None:
+        if node.type == "command":
+            self._row([child for child in node.children if child.type not in _NO_ARGUMENTS], "")
+        elif node.type == "array":
+            self._row([child for child in node.named_children if child.type != "comment"], variable)
+        elif node.type == "variable_assignment":
+            variable = assigned(node, self.source)
+            value = node.child_by_field_name("value")
+            if value is not None and value.type in ("word", "concatenation"):
+                self._row([value], variable)
+        elif node.type in _STRINGS:
+            self._within(node, variable)
+        for child in node.children:
+            self.visit(child, variable)
+
+    def _row(self, nodes: list[Node], variable: str) -> None:
+        spans = [(node.start_byte, node.end_byte, self._text(node)) for node in nodes]
+        self._keep(spans, variable)
+
+    def _within(self, node: Node, variable: str) -> None:
+        first, last = node.start_byte + 1, node.end_byte - 1
+        found = _WITHIN.finditer(self.source, first, last)
+        spans = [(one.start(), one.end(), one.group().decode(errors="replace")) for one in found]
+        self._keep(spans, variable)
+
+    def _keep(self, spans: list[tuple[int, int, str]], variable: str) -> None:
+        row: list[Place] = []
+        for at, (start, end, text) in enumerate(spans):
+            row.append(Place(start, end, self.line_at(start), text, variable, row, at))
+        self.found += row
+
+    def _text(self, node: Node) -> str:
+        words = self.expand.words([node], Scope("", []))
+        return words[0].text if len(words) == 1 else ""
+
+
+def assigned(node: Node, source: bytes) -> str:
+    """Return the variable that an assignment sets."""
+    name = node.child_by_field_name("name")
+    text = source[name.start_byte : name.end_byte].decode() if name is not None else ""
+    return text.partition("[")[0]
+
+
+def other_use(source: bytes, variable: str, commands: list[tuple[int, int]]) -> int | None:
+    """Return the line on which ``variable`` is used for something else than the server, null when on none.
+
+    ``commands`` are the first and last lines of the commands that start servers. To print it counts as no
+    use; what decides a branch, what another program gets and what is exported does.
+    """
+    seen: set[str] = set()
+    waiting = [variable]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for node in _named(tree_of(source), name.encode(), source):
+            line = source[: node.start_byte].count(b"\n") + 1
+            into = _use(node, source)
+            if into is None or into == "export":
+                if into == "export" or not any(first <= line <= last for first, last in commands):
+                    return line
+            elif into:
+                waiting.append(into)
+    return None
+
+
+def _named(node: Node, name: bytes, source: bytes) -> Iterator[Node]:
+    if node.type == "variable_name" and source[node.start_byte : node.end_byte] == name:
+        yield node
+    for child in node.children:
+        yield from _named(child, name, source)
+
+
+def _use(node: Node, source: bytes) -> str | None:
+    """Return the variable into which a mention goes, "export", empty for none, null for a use."""
+    inner, outer = node, node.parent
+    while outer is not None:
+        if outer.type == "variable_assignment":
+            declares = outer.parent is not None and outer.parent.type == "declaration_command"
+            if declares and outer.parent is not None:
+                words = source[outer.parent.start_byte : outer.start_byte].split()
+                if words and (words[0] == b"export" or b"-x" in words):
+                    return "export"
+            return "" if outer.child_by_field_name("name") in (inner, node) else assigned(outer, source)
+        if outer.type == "declaration_command":
+            return "export" if source[outer.start_byte :].startswith(b"export") else ""
+        if outer.type == "command":
+            name = outer.child_by_field_name("name")
+            text = source[name.start_byte : name.end_byte].decode() if name is not None else ""
+            return "" if text in _PRINTS else None
+        inner, outer = outer, outer.parent
+    return None

@@ -1,0 +1,51 @@
+"""What `sgdoctor fix --flags` says: changes with their lines and rules, the diff, what is left and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sgdoctor import redact
+from sgdoctor.fix.flags import Change, Plan
+from sgdoctor.report.layout import Line, flow, printable, words
+
+
+def lines(plan: Plan, width: int = 80, encoding: str = "utf-8") -> list[Line]:
+    """Return what is changed and what is not, each with its line, its rule and the reason."""
+    shown: list[Line] = []
+    if plan.undecided is not None:
+        shown += [*_flowed(f"note: {plan.undecided}", width, encoding), []]
+    parts = (
+        (_made(plan), plan.changes),
+        ("changes how the server runs (--unsafe does it, too)", plan.unsafe),
+        ("not changed", plan.left),
+    )
+    for title, changes in parts:
+        if changes:
+            shown += [*_flowed(title, width, encoding, "title")]
+            shown += [line for change in changes for line in _change(plan, change, width, encoding)]
+            shown.append([])
+    if not plan.changes:
+        shown += _flowed(f"{plan.path}: no flag is changed", width, encoding)
+    return shown
+
+
+def _made(plan: Plan) -> str:
+    return "to change" if plan.by_hand is None else f"to change by hand: {plan.by_hand}"
+
+
+def _change(plan: Plan, change: Change, width: int, encoding: str) -> Iterable[Line]:
+    what = printable(redact.text(change.what), encoding)
+    said = f"{change.code}: {change.title}" + (f". {change.why}" if change.why else "")
+    place = f"{plan.path}:{change.line}: "
+    yield from flow([*words(place), *words(what, "command")], width, 4, [("  ", "")])
+    yield from flow(words(printable(redact.text(said), encoding), "dim"), width, 4, [("    ", "")])
+
+
+def _flowed(text: str, width: int, encoding: str, style: str = "") -> list[Line]:
+    return flow(words(printable(text, encoding), style), width)
+
+
+def diff(plan: Plan, encoding: str = "utf-8") -> list[Line]:
+    """Return the diff, a line each as it is: what is wrapped is no diff."""
+    styles = {"+": "command", "-": "strong", "@": "dim"}
+    return [[(printable(line, encoding), styles.get(line[:1], ""))] for line in plan.diff().split("\n")[:-1]]
