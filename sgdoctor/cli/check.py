@@ -28,6 +28,8 @@ EPILOG = """\b
 Examples:
   sgdoctor check
   sgdoctor check --url http://127.0.0.1:30000 --log server.log
+  sgdoctor check --url http://127.0.0.1:30000 --log server.log --watch 60
+  sgdoctor check --url http://10.0.0.1:30000 --url http://10.0.0.2:30000
   docker logs sglang 2>&1 | sgdoctor check --log -
   sgdoctor check --launch launch.sh --model config.json --environment env.json
   sgdoctor check --gpu H200:8 -- python3 -m sglang.launch_server --tp 8 ...
