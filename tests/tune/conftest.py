@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sgdoctor.tune.replay import Matrix
+
+# Read when Triton is first imported, by whichever of these files: its kernels run in its interpreter.
+os.environ["TRITON_INTERPRET"] = "1"
 
 HERE = Path(__file__).parent
 MATRICES = sorted(path.name.partition(".")[0] for path in (HERE / "matrices").glob("*.json.xz"))

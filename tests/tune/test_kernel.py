@@ -8,11 +8,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import os
 
 import pytest
 
-os.environ["TRITON_INTERPRET"] = "1"  # read when Triton decorates a kernel
 torch = pytest.importorskip("torch", reason="no torch in this environment: `make test-kernels` has one")
 pytest.importorskip("triton", reason="no Triton in this environment: `make test-kernels` has one")
 
