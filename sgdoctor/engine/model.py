@@ -29,8 +29,8 @@ class Recommendation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
     ``run`` is a command; ``remove`` a server flag; ``set`` a server flag with ``value``; ``env`` an
     environment variable with ``value`` (null: unset it); ``install`` a pip requirement; ``do`` anything else,
-    in words. Texts may hold placeholders as messages do. ``safe``, of ``remove`` and ``set`` alone: the server
-    does the same without the flag, or does not start with it; `sgdoctor fix --flags` changes it unasked.
+    in words. Texts may hold placeholders as messages do. ``safe``, of ``remove`` and ``set`` alone: the
+    server does the same without the flag, or does not start with it; `sgdoctor fix --flags` changes it.
     """
 
     run: str | None = None

@@ -152,7 +152,10 @@ def write(found: Plan) -> Record:
     """
     assert found.repaired is not None  # noqa: S101 (the caller asks before)
     path = Path(os.path.realpath(found.path))
-    before = path.read_bytes()
+    try:
+        before = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{found.path}: {error.strerror or error}; nothing was written") from None
     mark = b"\xef\xbb\xbf" if before.startswith(b"\xef\xbb\xbf") else b""
     if before != mark + found.text.encode():
         raise UsageError(
@@ -205,11 +208,16 @@ def _judge_text(
     """Judge the repaired text as `_judge` does the file, from a copy; its neighbours are linked beside it."""
     path = Path(sources.launch or "")
     with tempfile.TemporaryDirectory(prefix="sgdoctor-fix-") as folder:
-        for neighbour in path.absolute().parent.iterdir():
-            if neighbour.name != path.name:
-                (Path(folder) / neighbour.name).symlink_to(neighbour)
         copy = Path(folder) / path.name
-        copy.write_bytes(text.encode())
+        try:
+            for neighbour in path.absolute().parent.iterdir():
+                if neighbour.name != path.name:
+                    (Path(folder) / neighbour.name).symlink_to(neighbour)
+            copy.write_bytes(text.encode())
+        except OSError as error:
+            raise UsageError(
+                f"the repaired file could not be checked: {error}; nothing was written"
+            ) from None
         return _judge(
             msgspec.structs.replace(sources, launch=str(copy)), rules, suppressor, lambda _what: None
         )

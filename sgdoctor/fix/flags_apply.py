@@ -154,9 +154,6 @@ def _edited(source: bytes, place: Place, use: Use, wish: Wish) -> bytes | None:
     if wish.kind == "rename":
         return flags_edit.replaced(source, place.start, place.end, use.written.option, wish.to)
     value = use.written.value or ""
-    if use.count == 1:
-        old, new = f"{use.written.option}={value}", f"{use.written.option}={wish.to}"
-        return flags_edit.replaced(source, place.start, place.end, old, new)
     return flags_edit.replaced(source, last.start, last.end, value, wish.to)
 
 

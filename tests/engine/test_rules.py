@@ -81,6 +81,11 @@ def test_the_rules_that_come_with_sgdoctor_load():
         ("fix: tune-moe", "fixes: tune-moe", r":15: unknown key `fixes`; did you mean fix\?"),
         ("- run: sgd", "- runs: sgd", r":14: recommend\[0\]: Object contains unknown field `runs`"),
         ("- run: sgdoctor", "- do: tune\n    run: sgdoctor", r":14: a recommendation has exactly one of run"),
+        (
+            "- run: sgdoctor",
+            "- safe: true\n    run: sgdoctor",
+            r":14: `safe` is for a flag: `remove` or `set`",
+        ),
         ("severity: warning", "severity: fatal", r":4: severity: Invalid enum value 'fatal'"),
         ("case: M02", "case: on", r":7: `on` without quotes is a boolean to YAML; quote it"),
         ("title: No", "titel: No", r":3: unknown key `titel`; did you mean title\?"),

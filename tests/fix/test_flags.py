@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sgdoctor.collect import launch_kinds
 from sgdoctor.errors import UsageError
 from sgdoctor.fix import flags
 from sgdoctor.sources import Sources
@@ -202,18 +203,27 @@ def test_an_ambiguous_name_becomes_the_one_that_it_stood_for(tmp_path):
     assert found.codes == ("ARG102",)
 
 
-def test_a_value_with_which_the_server_does_not_start_becomes_the_default(tmp_path):
+@pytest.mark.parametrize(
+    ("written", "repaired"),
+    [
+        ("--moe-runner-backend flashinfer_trtllm", "--moe-runner-backend auto"),
+        ("--moe-runner-backend='flashinfer_trtllm'", "--moe-runner-backend='auto'"),
+        ('"--moe-runner-backend" "flashinfer_trtllm"', '"--moe-runner-backend" "auto"'),
+        ("--moe-runner-backend $RUNNER", None),
+        ("--moe-runner-backend triton --moe-runner-backend flashinfer_trtllm", None),
+    ],
+)
+def test_a_value_with_which_the_server_does_not_start_becomes_the_default(tmp_path, written, repaired):
     """HW201: the kernels of flashinfer_trtllm are not made for compute capability 9.0."""
-    script = "python3 -m sglang.launch_server --model-path /m --moe-runner-backend='flashinfer_trtllm'\n"
+    script = "RUNNER=flashinfer_trtllm\npython3 -m sglang.launch_server --model-path /m {} # fast\n"
     facts = ("sglang.version=0.5.12", "gpu.compute_capability=9.0", "gpu.vendor=nvidia")
     model = ("model.is_moe=true", "model.quantization=fp8")
 
-    found = plan(tmp_path, script, *facts, *model)
+    found = plan(tmp_path, script.format(written), *facts, *model)
 
-    assert found.repaired is None
-    assert "its value is not written there" in left(found)
-    plain = plan(tmp_path, script.replace("'", ""), *facts, *model)
-    assert plain.repaired == "python3 -m sglang.launch_server --model-path /m --moe-runner-backend=auto\n"
+    assert found.repaired == (script.format(repaired) if repaired else None)
+    why = "its value is not written there, or comes from a variable", "it is given more than once"
+    assert repaired or left(found).endswith(why)
 
 
 # --- what is left alone -------------------------------------------------------------------------------------
@@ -305,6 +315,66 @@ def test_windows_line_ends_are_told_and_left(tmp_path):
     assert found.repaired is None
     assert found.by_hand is not None
     assert "Windows line ends" in found.by_hand
+
+
+RULE = """\
+code: ARG901
+name: no-buffers
+title: This house runs without buffers
+severity: info
+impact: performance
+confidence: high
+case: none
+when: asked.mamba_radix_cache_strategy == "no_buffer"
+message: "no_buffer was asked for."
+why: An agreement.
+recommend:
+  - {do: "ask"}
+verified: an agreement
+sources: [here]
+tests: []
+"""
+
+
+def test_a_repair_that_brings_a_finding_is_not_written(tmp_path, monkeypatch):
+    """Only under its new name does the flag meet the rule of this house, which sgdoctor.toml names."""
+    (tmp_path / "arg").mkdir()
+    (tmp_path / "arg" / "ARG901-no-buffers.yaml").write_text(RULE)
+    (tmp_path / "sgdoctor.toml").write_text('rules = ["."]\n')
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UsageError, match=r"run.sh: the repaired file would have ARG901; nothing was written"):
+        plan(tmp_path, CONTINUED, NEW)
+
+
+def test_what_the_settings_accept_is_not_repaired(tmp_path, monkeypatch):
+    (tmp_path / "sgdoctor.toml").write_text('ignore = ["ARG101"]\n')
+    monkeypatch.chdir(tmp_path)
+
+    assert plan(tmp_path, ARRAY, NEW).repaired is None
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in LAUNCH_FILES.iterdir()))
+def test_each_kind_of_launch_file_is_told_by_its_lines(tmp_path, folder):
+    (name,) = (
+        path.name
+        for path in (LAUNCH_FILES / folder).iterdir()
+        if not path.match("report-*") and path.name != "expect.yaml"
+    )
+    file = tmp_path / name
+    shutil.copy(LAUNCH_FILES / folder / name, file)
+
+    found = flags.plan(Sources(launch=str(file), assume=(NEW,)), unsafe=True)
+
+    lines = file.read_text().splitlines()
+    for change in (*found.changes, *found.left):
+        flag = next(word for word in change.what.split() if word.startswith("--")).partition("=")[0]
+        assert flag in lines[change.line - 1] or change.why in ELSEWHERE, change
+    assert (found.by_hand is None) == (launch_kinds.kind_of(found.text) == "script")
+    assert found.repaired is None or found.by_hand is None
+
+
+ELSEWHERE = ("it comes from the file of --config", "flags are not added")
 
 
 # --- the command --------------------------------------------------------------------------------------------
