@@ -280,7 +280,7 @@ class Worker:
             "torch": torch.__version__,
             "triton": triton.__version__,
             "weight_copies": len(self.bench.operands.weights["up"]),
-            **(speeds.measure() if cuda else {}),
+            **(speeds.limits(found) if cuda else {}),
         }
 
     @property

@@ -78,7 +78,7 @@ def estimate(job: Job, *, gpus: int, cores: int, effort: Effort) -> float:
     tiles = min(tiles, 192) if effort == "quick" else tiles
     compiling = 0.45 * tiles / max(1, cores - gpus - 1)
     timing = tiles * (0.3 if effort == "full" else 0.04) / gpus
-    return max(compiling, timing) + 25 + 60 / gpus + 0.45 * 300 / max(1, cores - gpus - 1)
+    return max(compiling, timing) + 15 + 35 / gpus + 0.45 * 300 / max(1, cores - gpus - 1)
 
 
 def _run(job: Job, workers: Workers, journal: Journal, listen: Listener | None) -> Run:
