@@ -140,7 +140,7 @@ def _one(
         other = other_use(source, place.variable, spans) if place.variable else None
         if other is None:
             return candidate, None
-        reason = f"{place.variable} is used on line {other} for something else, too"
+        reason = f"{place.variable} is used on line {other}, too, perhaps not for the server"
     return script, reason
 
 

@@ -21,9 +21,12 @@ def without(source: bytes, start: int, end: int) -> bytes:
     if before.strip(_BLANKS):
         return _beside(source, start, end)
     goes_on = after.endswith(b"\\")
+    continued = source[: max(first - 1, 0)].endswith(b"\\")
+    if continued and after[:1] in (b'"', b"'"):  # the end of a command within quotes
+        return source[: first - 2].rstrip(_BLANKS) + source[end:]
     if after.strip(_BLANKS) not in (b"", b"\\"):
         return source[:start] + source[end:].lstrip(_BLANKS)
-    if source[: max(first - 1, 0)].endswith(b"\\") and not goes_on:
+    if continued and not goes_on:
         return source[: first - 2].rstrip(_BLANKS) + source[last:]
     return source[:first] + source[last + 1 :]
 

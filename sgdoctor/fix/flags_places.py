@@ -104,7 +104,7 @@ def assigned(node: Node, source: bytes) -> str:
 
 
 def other_use(source: bytes, variable: str, commands: list[tuple[int, int]]) -> int | None:
-    """Return the line on which ``variable`` is used for something else than the server, null when on none.
+    """Return the line on which ``variable`` may be used for something else than the server, null for none.
 
     ``commands`` are the first and last lines of the commands that start servers. To print it counts as no
     use; what decides a branch, what another program gets and what is exported does.

@@ -135,6 +135,30 @@ STYLES = {
         "bash -c 'python3 -m sglang.launch_server --prefill-round-robin-balance --model-path /m --tp-size 2'",
         "bash -c 'python3 -m sglang.launch_server --model-path /m --tp-size 2'",
     ),
+    "a script of several lines in a string": (
+        'bash -c "python3 -m sglang.launch_server --model-path /m \\\n  --prefill-round-robin-balance"\n',
+        'bash -c "python3 -m sglang.launch_server --model-path /m"\n',
+    ),
+    "a list that grows": (
+        (
+            'A="--model-path /m"\nA+=" --stream-output"\nA="${A} --prefill-round-robin-balance"\n'
+            "python3 -m sglang.launch_server $A\n"
+        ),
+        (
+            'A="--model-path /m"\nA+=" --incremental-streaming-output"\nA="${A}"\n'
+            "python3 -m sglang.launch_server $A\n"
+        ),
+    ),
+    "a function's arguments": (
+        (
+            'run() {\n  python3 -m sglang.launch_server --model-path /m "$@"\n}\n'
+            "run --stream-output --port 1\nrun --port 2 --prefill-round-robin-balance\n"
+        ),
+        (
+            'run() {\n  python3 -m sglang.launch_server --model-path /m "$@"\n}\n'
+            "run --incremental-streaming-output --port 1\nrun --port 2\n"
+        ),
+    ),
     "two servers from one list": (
         (
             "A=(--prefill-round-robin-balance --model-path /m)\nfor port in 1 2; do\n"
@@ -234,18 +258,29 @@ LEFT = {
             'A=(--model-path /m --stream-output)\npython3 bench.py "${A[@]}"\n'
             'python3 -m sglang.launch_server "${A[@]}"\n'
         ),
-        "1 A is used on line 2 for something else, too",
+        "1 A is used on line 2, too, perhaps not for the server",
     ),
     "a variable that others read from the environment": (
         'export A="--stream-output"\npython3 -m sglang.launch_server --model-path /m $A\n',
-        "1 A is used on line 1 for something else, too",
+        "1 A is used on line 1, too, perhaps not for the server",
     ),
     "a variable that decides a branch": (
         (
             'A=--stream-output\nif [ -n "$A" ]; then echo streaming; fi\n'
             "python3 -m sglang.launch_server --model-path /m $A\n"
         ),
-        "1 A is used on line 2 for something else, too",
+        "1 A is used on line 2, too, perhaps not for the server",
+    ),
+    "a flag that both branches add": (
+        (
+            "A=(--model-path /m)\nif true; then\n  A+=(--stream-output)\nelse\n  A+=(--stream-output)\nfi\n"
+            'python3 -m sglang.launch_server "${A[@]}"\n'
+        ),
+        "3 changing the word there would change more than this, or nothing",
+    ),
+    "a quoted variable that would become an empty word": (
+        'A="--prefill-round-robin-balance"\npython3 -m sglang.launch_server --model-path /m "$A"\n',
+        "its words are not written there one by one",
     ),
     "a word of a loop": (
         (
