@@ -58,7 +58,7 @@ def watch(live: Gathered, sources: Sources, say: Progress) -> None:
         place = f"{where.url}/metrics for {seconds:g} s" if where is not None else what
         live.looked.append(Looked("metrics", place, "partly" if seen.missed else "understood", seen.last))
     if where is not None and seen.last_kind in http_get.NOT_REACHED:
-        _gone(facts, where, seen.last)
+        _gone(facts, where, seen.last_kind, seen.last)
     window_facts.set_facts(facts, seen)
 
 
@@ -67,12 +67,14 @@ def bar(share: float) -> str:
     return f"[{'=' * int(share * BAR):<{BAR}}] {share:.0%}"
 
 
-def _gone(facts: Facts, where: Target, said: str) -> None:
+def _gone(facts: Facts, where: Target, kind: str, said: str) -> None:
     """Correct the status of a server that answered at first and does not any more."""
-    for name in ("server.status", "server.health"):
+    for name in ("server.status", "server.health", "server.listens"):
         facts.drop(name)
     facts.set("server.status", "unreachable", source="http", place=f"{where.url}/metrics")
     facts.set("server.health", None, source="http", place=f"{where.url}/metrics")
+    if kind == "refused":
+        facts.set("server.listens", False, source="http", place=f"{where.url}/metrics")
     facts.notes.append(f"{where.url}: went away while it was watched: {said}")
 
 

@@ -250,7 +250,8 @@ def _log(pid: int, root: Path) -> Path | None:
 
 
 def read_process(facts: Facts, server: RunningServer) -> None:
-    """Set env.* from the environment that the process was started with. Never raises."""
+    """Set server.process, and env.* from the environment that it was started with. Never raises."""
+    facts.set("server.process", True, source=SOURCE, place=f"/proc/{server.pid}")
     place = f"/proc/{server.pid}/environ"
     names = {name for name in facts.vocabulary.specs if name.startswith("env.")}
     if server.denied:

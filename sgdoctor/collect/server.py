@@ -100,9 +100,14 @@ class _Asked:
         self.status = status
         self.facts.set("server.status", status, source="http", place=self.place(answer.path))
 
+    def set_listens(self, answer: Answer, *, listens: bool) -> None:
+        self.facts.set("server.listens", listens, source="http", place=self.place(answer.path))
+
     def unreachable(self, answer: Answer) -> None:
         self.problem(answer)
         self.set_status("unreachable", answer)
+        if answer.kind in ("refused", "tls"):
+            self.set_listens(answer, listens=answer.kind == "tls")
         self.facts.set("server.health", None, source="http", place=self.place(HEALTH))
         self.lack_info(f"{self.place(answer.path)}: {answer.said}")
 
@@ -230,6 +235,8 @@ class _Asked:
         status, by = self.judge_status(models, health)
         if status is not None:
             self.set_status(status, by)
+            if status == "unreachable":
+                self.set_listens(by, listens=True)
             return
         waits = "; SGLang waits up to 20 s for its scheduler there" if health.kind == "timeout" else ""
         self.problem(health, health.said + waits)

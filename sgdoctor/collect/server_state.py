@@ -17,6 +17,7 @@ _STAGES = {
     "compiling": "DeepGEMM's kernels to be compiled",
     "warming_up": "the answer to its warm-up request",
 }
+_OVER = ("dead", "stopped")
 # A shorter window says nothing: a single long prefill or a graph that is captured again may take as long.
 _HANG_SECONDS = 20.0
 # Clients that each wait for their answer keep a queue steady: what it sways by is no growth.
@@ -59,6 +60,8 @@ def derive(facts: Facts) -> None:
 
 def _reason(facts: Facts, status: str | None) -> str:
     if status == "unreachable":
+        if facts.value("server.listens"):
+            return "it takes connections and answers nothing"
         return "nothing answers: it still loads, or it is gone; its --log tells"
     if status == "unhealthy":
         return "/health fails: whether it hangs or works on something long needs --watch 30 and its --log"
@@ -127,10 +130,15 @@ def _unhealthy(facts: Facts) -> _State | None:
 def _silent(facts: Facts) -> _State | None:
     """Judge one that does not answer: its log says whether it starts or is gone."""
     told = _logged(facts)
-    if told is not None:
+    refused = facts.value("server.listens") is False
+    alive = facts.value("server.process") is True
+    if told is not None and not (alive and told.name in _OVER):
         return told._replace(inputs=("server.status", *told.inputs))
-    if facts.value("log.ready"):
-        return _State("dead", ("server.status", "log.ready"))
+    if refused and facts.value("log.ready") and not alive:
+        return _State("dead", ("server.status", "server.listens", "log.ready"))
+    if refused and alive and not facts.value("log.ready"):
+        inputs = ("server.status", "server.listens", "server.process")
+        return _State("starting", inputs, "its HTTP server, which is started after the model is loaded")
     return None
 
 

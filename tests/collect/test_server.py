@@ -119,6 +119,7 @@ def test_nothing_listens() -> None:
     assert (reading.status, reading.usable) == ("unreachable", False)
     assert reading.problems == (f"{url}/v1/models: connection refused",)
     assert facts.value("server.status") == "unreachable"
+    assert facts.value("server.listens") is False
     assert facts.known("server.health")
     assert facts.value("server.health") is None
     assert facts.get("arg.tp_size").reason == f"{url}/v1/models: connection refused"
@@ -136,6 +137,7 @@ def test_a_server_that_takes_the_connection_and_says_nothing() -> None:
         facts, reading = ask(there.url, timeout=0.3)
     assert (reading.status, reading.usable) == ("unreachable", False)
     assert "/v1/models: no answer within 0.3 s" in reading.problems[0]
+    assert facts.value("server.listens") is True
     assert there.paths == ["/v1/models", "/health"]  # what else would it say
     assert facts.get("sglang.version").reason.endswith("/v1/models did not answer")
 
@@ -194,8 +196,9 @@ def test_500_is_an_unhealthy_server() -> None:
 def test_502_is_a_proxy_without_a_server_behind_it() -> None:
     page = b"<html><h1>502 Bad Gateway</h1></html>"
     with running({}, otherwise=reply(502, page, "text/html")) as there:
-        _, reading = ask(there.url)
+        facts, reading = ask(there.url)
     assert (reading.status, reading.usable) == ("unreachable", False)
+    assert facts.value("server.listens") is True
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from sgdoctor.facts import Facts
 
 READY: dict[str, Any] = {"server.url": "http://h:1", "server.status": "ready", "server.health": 200}
 STUCK: dict[str, Any] = {"server.url": "http://h:1", "server.status": "unhealthy", "server.health": 503}
-GONE: dict[str, Any] = {"server.url": "http://h:1", "server.status": "unreachable", "server.health": None}
+SILENT: dict[str, Any] = {"server.url": "http://h:1", "server.status": "unreachable", "server.health": None}
+GONE: dict[str, Any] = {**SILENT, "server.listens": False}
 EARLY: dict[str, Any] = {"server.url": "http://h:1", "server.status": "starting", "server.health": 503}
 LOG: dict[str, Any] = {
     "log.records": 40, "log.has_start": True, "log.ready": False, "log.died": False, "log.stopped": False,
@@ -72,6 +73,12 @@ def judged(known: dict[str, Any]) -> Facts:
         (GONE, None),  # it may still load its weights
         ({**GONE, **LOG, "log.stage": "loading"}, "starting"),
         ({**GONE, **LOG, "log.ready": True}, "dead"),  # killed without a word
+        ({**SILENT, **LOG, "log.ready": True}, None),  # a network in between
+        ({**SILENT, "server.listens": True, **LOG, "log.ready": True}, None),  # its HTTP server hangs
+        ({**GONE, "server.process": True}, "starting"),
+        ({**GONE, "server.process": True, **LOG, "log.stage": "loading"}, "starting"),
+        ({**GONE, "server.process": True, **LOG, "log.ready": True}, None),
+        ({**GONE, "server.process": True, **LOG, "log.died": True}, "starting"),  # another run's log
         ({**GONE, **LOG, "log.died": True}, "dead"),
         ({**GONE, **LOG, "log.stopped": True}, "stopped"),
         ({**LOG, "log.stage": "capturing"}, "starting"),
@@ -110,6 +117,7 @@ def test_what_it_waits_for(known: dict[str, Any], waits: str | None) -> None:
     ("known", "reason"),
     [
         (GONE, "nothing answers: it still loads, or it is gone; its --log tells"),
+        ({**SILENT, "server.listens": True}, "it takes connections and answers nothing"),
         (STUCK, "/health fails: whether it hangs or works on something long needs --watch 30 and its --log"),
         ({**LOG, "log.ready": True}, "the log does not say what the server does now"),
     ],
