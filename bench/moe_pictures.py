@@ -24,6 +24,8 @@ PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 SHAPES = {
     "0-e256": "256 experts of 3072 x 256, bf16: there is no file today",
     "1-e128": "128 experts of 2048 x 768, bf16: today the file for Triton 3.2.0",
+    "3-e128_fp8": "128 experts of 2048 x 768, fp8 in blocks: today the file for Triton 3.2.0",
+    "4-e8": "8 experts of 4096 x 4096, bf16: today the file for Triton 3.1.0",
 }
 TODAY, DEFAULT, NEW = "#808080", "#d98324", "#2a8fbd"
 DPI = 110
