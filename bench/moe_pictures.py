@@ -59,7 +59,8 @@ def live(axes: Axes, run: dict[str, Any], title: str) -> None:
     axes.minorticks_off()
     axes.set_title(title, loc="left", fontsize="medium")
     axes.set_ylabel("time (today = 1)")
-    axes.legend(loc="upper left" if default != today else "lower center", frameon=False, fontsize="small")
+    axes.set_ymargin(0.2)
+    axes.legend(loc="upper center", ncols=4, frameon=False, fontsize="small")
 
 
 def throughput(axes: Axes, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
