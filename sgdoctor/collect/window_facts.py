@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from statistics import fmean
+from typing import TYPE_CHECKING
 
-from sgdoctor.collect.log_follow import Follower
-from sgdoctor.collect.window import Histogram, Page, Window
 from sgdoctor.facts import Facts
+
+if TYPE_CHECKING:  # every check says what needs a window, and few have one
+    from sgdoctor.collect.log_follow import Follower
+    from sgdoctor.collect.window import Histogram, Page, Window
 
 NEEDS = "needs --watch"
 _THIRDS = 3
@@ -105,19 +107,19 @@ class _Setter:
     def gauges(self) -> None:
         usage = _known(page.token_usage for page in self.pages)
         if usage:
-            self.put("token_usage", fmean(usage), "token_usage")
+            self.put("token_usage", _mean(usage), "token_usage")
             self.put("token_usage_peak", max(usage), "token_usage")
         running = _known(page.running for page in self.pages)
         if running:
-            self.put("running_requests", fmean(running), "num_running_reqs")
+            self.put("running_requests", _mean(running), "num_running_reqs")
         queued = _known(page.queued for page in self.pages)
         if queued:
-            self.put("queued_requests", fmean(queued), "num_queue_reqs")
+            self.put("queued_requests", _mean(queued), "num_queue_reqs")
             self.put("queued_least", min(queued), "num_queue_reqs")
             self.put("queue_growth", _growth(queued), "num_queue_reqs")
         lengths = _known(page.accept_length for page in self.pages)
         if lengths:
-            self.put("accept_length", fmean(lengths), "spec_accept_length")
+            self.put("accept_length", _mean(lengths), "spec_accept_length")
 
     def counters(self, first: Page, last: Page) -> None:
         self.put("finished_requests", last.finished - first.finished, "num_requests_total")
@@ -161,7 +163,7 @@ class _Setter:
         if decode:
             usages = [_usage(values) for values in decode]
             known = _known(usages)
-            self.put_log("token_usage", fmean(known) if known else None)
+            self.put_log("token_usage", _mean(known) if known else None)
             self.put_log("token_usage_peak", max(known) if known else None)
             for name, key in (
                 ("running_requests", "#running-req"),
@@ -170,7 +172,7 @@ class _Setter:
             ):
                 self.put_log(name, _summed([one.decode for one in workers], key))
             lengths = _known(values.get("accept len") for values in decode)
-            self.put_log("accept_length", fmean(lengths) if lengths else None)
+            self.put_log("accept_length", _mean(lengths) if lengths else None)
         self.put_log(
             "retractions_per_minute", sum(log.retractions for log in logs) * _MINUTE / self.window.seconds
         )
@@ -178,6 +180,10 @@ class _Setter:
         prompts = cached + sum(one.new_tokens for one in workers)
         self.put_log("prompt_tokens", prompts)
         self.put_log("cache_hit_rate", cached / prompts if prompts else None)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
@@ -191,7 +197,7 @@ def _usage(values: dict[str, float]) -> float | None:
 
 def _summed(workers: Sequence[list[dict[str, float]]], key: str) -> float | None:
     """Return the sum over the DP workers of each one's mean."""
-    means = [fmean(found) for one in workers if (found := _known(values.get(key) for values in one))]
+    means = [_mean(found) for one in workers if (found := _known(values.get(key) for values in one))]
     return sum(means) if means else None
 
 
@@ -200,7 +206,7 @@ def _growth(values: list[float]) -> float | None:
     if len(values) < _LEAST_PAGES:
         return None
     third = len(values) // _THIRDS
-    return fmean(values[-third:]) - fmean(values[:third])
+    return _mean(values[-third:]) - _mean(values[:third])
 
 
 def _trend(pages: list[Page]) -> float | None:
