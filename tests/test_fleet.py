@@ -124,6 +124,15 @@ def test_all_servers_get_the_key() -> None:
     assert [each.summary.sglang for each in report.deployments] == ["0.5.12", "0.5.12"]
 
 
+def test_several_servers_are_watched_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sgdoctor.collect.window.PERIOD", 0.05)
+    monkeypatch.setattr("sgdoctor.watching.LEAST", 0.0)
+    with fleet(routes(), routes()) as urls:
+        report = check(urls=tuple(urls), watch=0.3)
+    for each in report.deployments:
+        assert any("3.0 requests running, 0.0 waiting" in note for note in each.notes)
+
+
 def test_a_url_that_is_named_twice_is_asked_once() -> None:
     with running(routes()) as there:
         report = check(urls=(there.url, there.url))
