@@ -10,10 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for tools/, which no wheel has
 
 from tools.wheels import DownloadError, sources
+
+# How long an example takes is the machine's business.
+settings.register_profile("sgdoctor", deadline=None)
+settings.load_profile("sgdoctor")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
