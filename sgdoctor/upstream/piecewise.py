@@ -28,6 +28,8 @@ _TEXT_ONLY = (
     "Step3VLForConditionalGeneration",
 )
 
+_GGUF = "a GGUF checkpoint"
+
 # Destination, the value that leaves the graphs on, and how a report names the cause.
 _FLAGS: tuple[tuple[str, tuple[object, ...], str], ...] = (
     ("enable_dp_attention", (False,), "--enable-dp-attention"),
@@ -63,7 +65,7 @@ def derive(facts: Facts) -> None:
     inputs = ["sglang.version"]
     unknown: list[str] = []
     for name, finder in _finders(release):
-        fact = f"arg.{name}" if not name.startswith(("model.", "gpu.")) else name
+        fact = name if name.startswith(("model.", "gpu.", "asked.")) else f"arg.{name}"
         if not facts.known(fact):
             unknown.append(fact)
             continue
@@ -89,13 +91,19 @@ def _finders(release: Version) -> list[tuple[str, Callable[[object], str | None]
         (name, _flag_finder(harmless, words)) for name, harmless, words in flags
     ]
     finders.append(("model_path", _gguf))
+    finders += [(name, _named_gguf) for name in ("asked.load_format", "asked.quantization")]
     finders.append(("model.architecture", _architecture_finder(release)))
     finders.append(("gpu.vendor", lambda vendor: None if vendor == "nvidia" else f"a GPU of {vendor}"))
     return finders
 
 
-def _gguf(value: object) -> str | None:
-    return "a GGUF checkpoint" if isinstance(value, str) and value.endswith("gguf") else None
+def _gguf(path: object) -> str | None:
+    return _GGUF if isinstance(path, str) and path.endswith(".gguf") else None
+
+
+def _named_gguf(value: object) -> str | None:
+    """Look at a flag as it was written: SGLang asks before it works the load format out by the files."""
+    return _GGUF if value == "gguf" else None
 
 
 def _flag_finder(harmless: tuple[object, ...], words: str) -> Callable[[object], str | None]:

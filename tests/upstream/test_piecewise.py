@@ -28,6 +28,8 @@ PLAIN: dict[str, Any] = {
     "arg.debug_cuda_graph": False,
     "arg.speculative_algorithm": None,
     "arg.model_path": "/models/m",
+    "asked.load_format": None,
+    "asked.quantization": None,
     "model.architecture": "Qwen3MoeForCausalLM",
     "gpu.vendor": "nvidia",
 }
@@ -62,6 +64,16 @@ def test_sparse_attention_models_up_to_0_5_12() -> None:
 
 def test_a_gguf_file() -> None:
     assert off_by("0.5.12", arg__model_path="/models/m.gguf") == ["a GGUF checkpoint"]
+
+
+@pytest.mark.parametrize("release", ["0.5.10", "0.5.13"])
+@pytest.mark.parametrize("flag", ["load_format", "quantization"])
+def test_gguf_by_a_flag_where_the_path_is_a_folder(release: str, flag: str) -> None:
+    assert off_by(release, **{f"asked__{flag}": "gguf"}) == ["a GGUF checkpoint"]
+
+
+def test_a_model_folder_whose_name_ends_in_gguf_is_no_gguf_file() -> None:
+    assert off_by("0.5.12", arg__model_path="org/Qwen3-8B-gguf") == []
 
 
 def test_every_cause_is_named_once() -> None:
