@@ -68,7 +68,7 @@ def command(**options: Any) -> int:
     Nothing is changed, and no server is asked for more than its status.
     """
     from sgdoctor import baseline, config
-    from sgdoctor.cli.output import complain, emit, save, writable
+    from sgdoctor.cli.output import complain, emit, emit_json, save, writable
     from sgdoctor.cli.progress import Progress
     from sgdoctor.examine import check
     from sgdoctor.report.model import exit_code
@@ -105,7 +105,8 @@ def command(**options: Any) -> int:
         save(new_baseline, baseline.dump(report))
     report = baseline.apply(report, known)
     if output is None:
-        emit(_rendered(report, options["form"], verbose=options["verbose"]))
+        write = emit_json if options["form"] in ("json", "sarif") else emit
+        write(_rendered(report, options["form"], verbose=options["verbose"]))
     else:
         save(output, _rendered(report, options["form"], verbose=options["verbose"], to_file=True))
         complain(f"{output}: {_line(report)}")

@@ -92,14 +92,14 @@ def list_files(
 @click.option("-v", "--verbose", is_flag=True, help="Show what is only worth knowing, too.")
 def lint_files(path: str | None, sglang: str | None, form: str, fail_on: str, *, verbose: bool) -> int:
     """Say what is wrong with config files, as the SGLang that reads them would use them."""
-    from sgdoctor.cli.output import emit
+    from sgdoctor.cli.output import emit, emit_json
     from sgdoctor.cli.terminal import show
     from sgdoctor.configs import lint, places, show_lint
     from sgdoctor.upstream.config_problem import SEVERITIES
 
     result = lint.lint(places.find(path), sglang)
     if form == "json":
-        emit(show_lint.as_json(result))
+        emit_json(show_lint.as_json(result))
     else:
         emit(show(lambda width, encoding: show_lint.lines(result, width, encoding, verbose=verbose)))
     worst = result.worst

@@ -33,12 +33,13 @@ something got worse, 0 when nothing did, 2 for a file that is neither, 3 when no
 @click.option("-v", "--verbose", is_flag=True, help="Show what is within the tolerance, and all notes.")
 def command(before: Path, after: Path, tolerance: float, form: str, verbose: bool) -> int:  # noqa: FBT001
     """Say what changed between two recordings of a deployment, worst first."""
-    from sgdoctor.cli.output import emit
+    from sgdoctor.cli.output import emit, emit_json
     from sgdoctor.compare.diff import diff
     from sgdoctor.compare.model import exit_code
 
     found = diff(before, after, tolerance=tolerance)
-    emit(_rendered(found, form, verbose=verbose))
+    write = emit_json if form == "json" else emit
+    write(_rendered(found, form, verbose=verbose))
     return exit_code(found)
 
 

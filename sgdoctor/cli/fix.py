@@ -336,8 +336,8 @@ def _say(render: Any, *, aside: bool) -> None:
 
 
 def _json(planned: dict[str, Any], tuned: list[dict[str, Any]]) -> None:
-    from sgdoctor.cli.output import emit
+    from sgdoctor.cli.output import emit_json
     from sgdoctor.fix.report import report
     from sgdoctor.report.json import render
 
-    emit(render(report(planned, tuned)))
+    emit_json(render(report(planned, tuned)))

@@ -32,6 +32,21 @@ def emit(text: str) -> None:
         raise UsageError(f"standard output: {error.strerror}") from None
 
 
+def emit_json(text: str) -> None:
+    """Write JSON to standard output, outside of UTF-8 with JSON's own escapes.
+
+    Raises UsageError as :func:`emit` does.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
+        import json
+        import re
+
+        # Outside of strings JSON is ASCII, so whatever is not stands where an escape may.
+        text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
+    emit(text)
+
+
 def complain(text: str) -> None:
     """Write to standard error, as far as there is one."""
     try:

@@ -59,7 +59,7 @@ def command() -> None:
 @FORMAT
 def list_rules(folders: tuple[Path, ...], form: str) -> int:
     """List all rules, those of added folders too."""
-    from sgdoctor.cli.output import emit
+    from sgdoctor.cli.output import emit, emit_json
     from sgdoctor.cli.terminal import show
     from sgdoctor.engine.rules import load
 
@@ -68,7 +68,7 @@ def list_rules(folders: tuple[Path, ...], form: str) -> int:
         import msgspec
 
         rules = [_described(rule) for rule in pack]
-        emit(msgspec.json.format(msgspec.json.encode(rules), indent=2).decode() + "\n")
+        emit_json(msgspec.json.format(msgspec.json.encode(rules), indent=2).decode() + "\n")
         return 0
     emit(show(lambda width, encoding: _table(list(pack), width, encoding)))
     return 0

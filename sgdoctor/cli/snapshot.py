@@ -32,7 +32,7 @@ anywhere; check --environment takes it as the machine that a launch is planned f
 @source_options
 def command(**options: Any) -> int:
     """Write all facts about a deployment to one file."""
-    from sgdoctor.cli.output import complain, emit, save, writable
+    from sgdoctor.cli.output import complain, emit_json, save, writable
     from sgdoctor.cli.progress import Progress
     from sgdoctor.examine import snapshot
 
@@ -43,7 +43,7 @@ def command(**options: Any) -> int:
     with Progress() as progress:
         text = snapshot(sources_from(options), progress=progress.say)
     if to_stdout:
-        emit(text)
+        emit_json(text)
     else:
         save(output, text)
         complain(f"{output}: written")

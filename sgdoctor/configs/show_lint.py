@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from sgdoctor.configs.lint import Linted
 from sgdoctor.configs.places import Place
 from sgdoctor.configs.table import counted
+from sgdoctor.report import json
 from sgdoctor.report.layout import Line, flow, printable, words
 from sgdoctor.upstream.config_problem import SEVERITIES, Problem
 
@@ -83,4 +82,4 @@ def as_json(result: Linted) -> str:
         "unread": list(result.unread),
         "summary": {f"{severity}s": result.count(severity) for severity in SEVERITIES},
     }
-    return msgspec.json.format(msgspec.json.encode(told), indent=2).decode() + "\n"
+    return json.render(told, indent=2)

@@ -9,13 +9,13 @@ import msgspec
 from sgdoctor.report.model import SCHEMA, Report
 
 
-def render(report: msgspec.Struct) -> str:
-    """Return a report (of check, of diff) as JSON text, indented by one, with a newline at its end."""
+def render(report: msgspec.Struct | dict[str, Any], indent: int = 1) -> str:
+    """Return a report (of check, of diff, of configs lint) as JSON text, with a newline at its end."""
     try:
         encoded = msgspec.json.encode(report)
     except UnicodeEncodeError:  # a file name that is not UTF-8 holds surrogates
         encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(report)))
-    return msgspec.json.format(encoded, indent=1).decode() + "\n"
+    return msgspec.json.format(encoded, indent=indent).decode() + "\n"
 
 
 def _encodable(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -54,6 +55,55 @@ def test_a_pipe_is_written_as_it_is(tmp_path):
 def test_a_name_that_is_no_utf_8_is_spelt_out(tmp_path):
     output.save(tmp_path / "report", "launch-\udcff.sh")
     assert (tmp_path / "report").read_text() == r"launch-\udcff.sh"
+
+
+JSON_COMMANDS = {
+    "check": ["check", "--launch", "L40·😀.sh", "--format", "json"],
+    "sarif": ["check", "--launch", "L40·😀.sh", "--format", "sarif"],
+    "snapshot": ["snapshot", "--launch", "L40·😀.sh", "-o", "-"],
+    "diff": ["diff", "before·😀.json", "after.json", "--format", "json"],
+    "rules": ["rules", "list", "--rules", "own", "--format", "json"],
+    "configs": ["configs", "lint", "E=8,N=64,device_name=L40·😀.json", "--format", "json"],
+}
+OWN_RULE = """
+code: ARG901
+name: own
+title: L40·😀
+severity: info
+impact: stability
+confidence: high
+case: A01
+when: arg.tp_size > 8
+message: many ranks
+why: none
+verified: here
+sources: [here]
+tests:
+  - {name: many, facts: {arg.tp_size: 9}, expect: fail}
+"""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("command", JSON_COMMANDS)
+def test_json_is_json_where_the_output_is_not_utf_8(command, encoding, sgdoctor, tmp_path):
+    (tmp_path / "L40·😀.sh").write_text("python -m sglang.launch_server --model-path m·😀 --tp 2\n")
+    (tmp_path / "E=8,N=64,device_name=L40·😀.json").write_text("{}")
+    (tmp_path / "before·😀.json").write_text('{"tp_size": 1, "version": "0.5.12", "model_path": "m·😀"}')
+    (tmp_path / "after.json").write_text('{"tp_size": 2, "version": "0.5.12", "model_path": "n·😀"}')
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "ARG901-own.yaml").write_text(OWN_RULE)
+    ran = sgdoctor(*JSON_COMMANDS[command], PYTHONIOENCODING=encoding)
+    assert ran.stderr == ""
+    assert ran.stdout.isascii()
+    assert "·😀" in json.dumps(json.loads(ran.stdout), ensure_ascii=False)
+
+
+def test_a_config_whose_name_the_locale_cannot_read_is_spelt_out(sgdoctor, tmp_path):
+    (tmp_path / "E=8,N=64,device_name=L40·.json").write_text("{}")
+    command = ["configs", "lint", "E=8,N=64,device_name=L40·.json", "--format", "json"]
+    ran = sgdoctor(*command, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", LC_ALL="C")
+    assert ran.stderr == ""
+    assert json.loads(ran.stdout)["path"] == r"E=8,N=64,device_name=L40\udcc2\udcb7.json"
 
 
 @pytest.mark.parametrize(
