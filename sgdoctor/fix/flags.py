@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import io
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +87,7 @@ def _shown(script: Script) -> list[str]:
         word.line for command in script.commands() for word in command.words if redact.REDACTED in word.text
     }
     shown = []
-    for number, line in enumerate(script.text.splitlines(keepends=True), 1):
+    for number, line in enumerate(io.StringIO(script.text), 1):  # splitlines() knows other ends of lines
         told = redact.text(line)
         shown.append(f"{redact.REDACTED}\n" if told == line and number in secret else told)
     return shown

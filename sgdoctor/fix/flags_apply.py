@@ -15,7 +15,8 @@ from sgdoctor.collect import launch_kinds
 from sgdoctor.collect.launch import LaunchCommand, LaunchWord
 from sgdoctor.errors import UsageError
 from sgdoctor.fix import flags_edit
-from sgdoctor.fix.flags_places import Place, other_use, places
+from sgdoctor.fix.flags_others import other_use
+from sgdoctor.fix.flags_places import Place, places
 from sgdoctor.fix.flags_wish import Wish
 from sgdoctor.target import command as commands
 from sgdoctor.target.command import Written
@@ -124,7 +125,6 @@ def _one(
 ) -> tuple[Script, str | None]:
     """Change one use; return the script and, where that could not be done, why."""
     source = script.text.encode()
-    spans = [(command.line, command.end_line) for command in before]
     reason = "its words are not written there one by one"
     for place in places(source):
         if place.line != use.line or place.text.partition("=")[0] != use.written.option:
@@ -137,10 +137,10 @@ def _one(
         if not _as_wanted(candidate, before, at, use, wish, wanted):
             reason = "changing the word there would change more than this, or nothing"
             continue
-        other = other_use(source, place.variable, spans) if place.variable else None
+        other = other_use(source, place, lambda text: _reaches(script, before, text))
         if other is None:
             return candidate, None
-        reason = f"{place.variable} is used on line {other}, too, perhaps not for the server"
+        reason = f"{other[0]} is used on line {other[1]}, too, perhaps not for the server"
     return script, reason
 
 
@@ -179,6 +179,15 @@ def _as_wanted(
         if _words(new) not in right:
             return False
     return True
+
+
+def _reaches(script: Script, before: Sequence[LaunchCommand], text: bytes) -> bool:
+    """Whether the servers of a changed text get other words, or none can be read from it."""
+    try:
+        after = msgspec.structs.replace(script, text=text.decode()).commands()
+    except UsageError:
+        return True
+    return [*map(_words, after)] != [*map(_words, before)]
 
 
 def _words(command: LaunchCommand) -> Words:

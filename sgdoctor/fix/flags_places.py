@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from sgdoctor.collect.launch_expand import Expander
@@ -20,7 +19,6 @@ _NO_ARGUMENTS = frozenset(
 _STRINGS = ("string", "raw_string")
 # A continuation ends a word within quotes, too: the shell that reads the text again takes it for nothing.
 _WITHIN = re.compile(rb"(?:[^\s\\]|\\[^\n])+")
-_PRINTS = ("echo", "printf")
 
 
 class Place(NamedTuple):
@@ -101,55 +99,3 @@ def assigned(node: Node, source: bytes) -> str:
     name = node.child_by_field_name("name")
     text = source[name.start_byte : name.end_byte].decode() if name is not None else ""
     return text.partition("[")[0]
-
-
-def other_use(source: bytes, variable: str, commands: list[tuple[int, int]]) -> int | None:
-    """Return the line on which ``variable`` may be used for something else than the server, null for none.
-
-    ``commands`` are the first and last lines of the commands that start servers. To print it counts as no
-    use; what decides a branch, what another program gets and what is exported does.
-    """
-    seen: set[str] = set()
-    waiting = [variable]
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for node in _named(tree_of(source), name.encode(), source):
-            line = source[: node.start_byte].count(b"\n") + 1
-            into = _use(node, source)
-            if into is None or into == "export":
-                if into == "export" or not any(first <= line <= last for first, last in commands):
-                    return line
-            elif into:
-                waiting.append(into)
-    return None
-
-
-def _named(node: Node, name: bytes, source: bytes) -> Iterator[Node]:
-    if node.type == "variable_name" and source[node.start_byte : node.end_byte] == name:
-        yield node
-    for child in node.children:
-        yield from _named(child, name, source)
-
-
-def _use(node: Node, source: bytes) -> str | None:
-    """Return the variable into which a mention goes, "export", empty for none, null for a use."""
-    inner, outer = node, node.parent
-    while outer is not None:
-        if outer.type == "variable_assignment":
-            declares = outer.parent is not None and outer.parent.type == "declaration_command"
-            if declares and outer.parent is not None:
-                words = source[outer.parent.start_byte : outer.start_byte].split()
-                if words and (words[0] == b"export" or b"-x" in words):
-                    return "export"
-            return "" if outer.child_by_field_name("name") in (inner, node) else assigned(outer, source)
-        if outer.type == "declaration_command":
-            return "export" if source[outer.start_byte :].startswith(b"export") else ""
-        if outer.type == "command":
-            name = outer.child_by_field_name("name")
-            text = source[name.start_byte : name.end_byte].decode() if name is not None else ""
-            return "" if text in _PRINTS else None
-        inner, outer = outer, outer.parent
-    return None

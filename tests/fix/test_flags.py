@@ -169,6 +169,27 @@ STYLES = {
             '  python3 -m sglang.launch_server "${A[@]}" --port $port\ndone\n'
         ),
     ),
+    "a list that is printed for the reader, and files read in before it": (
+        (
+            "set -a; . /dev/null; set +a\nA=(--model-path /m --stream-output)\n"
+            'echo "arguments: ${A[*]}" >&2\n'
+            'python3 -m sglang.launch_server "${A[@]}"\n'
+        ),
+        (
+            "set -a; . /dev/null; set +a\nA=(--model-path /m --incremental-streaming-output)\n"
+            'echo "arguments: ${A[*]}" >&2\npython3 -m sglang.launch_server "${A[@]}"\n'
+        ),
+    ),
+    "a function that takes its first argument for itself": (
+        (
+            'run() {\n  gpu=$1; shift\n  CUDA_VISIBLE_DEVICES=$gpu python3 -m sglang.launch_server "$@"\n}\n'
+            "run 0 --model-path /m --stream-output\n"
+        ),
+        (
+            'run() {\n  gpu=$1; shift\n  CUDA_VISIBLE_DEVICES=$gpu python3 -m sglang.launch_server "$@"\n}\n'
+            "run 0 --model-path /m --incremental-streaming-output\n"
+        ),
+    ),
     "letters beyond ASCII": (
         (
             "# größer\nNAME='größe'  # ü\n"
@@ -263,6 +284,60 @@ LEFT = {
     "a variable that others read from the environment": (
         'export A="--stream-output"\npython3 -m sglang.launch_server --model-path /m $A\n',
         "1 A is used on line 1, too, perhaps not for the server",
+    ),
+    "a list that another program on the same line gets": (
+        'A="--model-path /m --stream-output"\npython3 bench.py $A & python3 -m sglang.launch_server $A\n',
+        "1 A is used on line 2, too, perhaps not for the server",
+    ),
+    "a list that is written into a file": (
+        'A="--model-path /m --stream-output"\necho "$A" > args\npython3 -m sglang.launch_server $A\n',
+        "1 A is used on line 2, too, perhaps not for the server",
+    ),
+    "a list that is printed for another program": (
+        'A="--model-path /m --stream-output"\necho $A | xargs bench\npython3 -m sglang.launch_server $A\n',
+        "1 A is used on line 2, too, perhaps not for the server",
+    ),
+    "a list that is printed into a variable": (
+        'A="--model-path /m --stream-output"\nB=$(echo $A)\npython3 -m sglang.launch_server $A\n',
+        "1 A is used on line 2, too, perhaps not for the server",
+    ),
+    "the script's arguments, for two programs": (
+        'set -- --model-path /m --stream-output\nbench "$@"\npython3 -m sglang.launch_server "$@"\n',
+        "1 $@ is used on line 2, too, perhaps not for the server",
+    ),
+    "a function's arguments, for two programs": (
+        (
+            'run() {\n  bench "$@"\n  python3 -m sglang.launch_server --model-path /m "$@"\n}\n'
+            "run --stream-output\n"
+        ),
+        "5 $@ is used on line 2, too, perhaps not for the server",
+    ),
+    "a list that a function gives two programs": (
+        (
+            'A=(--stream-output)\nrun() {\n  bench "$@"\n'
+            '  python3 -m sglang.launch_server --model-path /m "$@"\n}\nrun "${A[@]}"\n'
+        ),
+        "1 $@ is used on line 3, too, perhaps not for the server",
+    ),
+    "a variable that a file read in may use": (
+        'A="--model-path /m --stream-output"\n. ./bench.sh\npython3 -m sglang.launch_server $A\n',
+        "1 A is used on line 2, too, perhaps not for the server",
+    ),
+    "a variable in a text that the shell reads again": (
+        'A="--model-path /m --stream-output"\neval "bench \\$A"\npython3 -m sglang.launch_server $A\n',
+        "1 A is used on line 2, too, perhaps not for the server",
+    ),
+    "a variable under another name": (
+        'A=(--model-path /m --stream-output)\ndeclare -n B=A\npython3 -m sglang.launch_server "${A[@]}"\n',
+        "1 A is used on line 2, too, perhaps not for the server",
+    ),
+    "a variable of a part where all are exported": (
+        'set -a\nA="--stream-output"\nset +a\nbench\npython3 -m sglang.launch_server --model-path /m $A\n',
+        "2 A is used on line 2, too, perhaps not for the server",
+    ),
+    "a variable that names a file": (
+        "A=--stream-output\npython3 -m sglang.launch_server --model-path /m $A > log$A\n",
+        "1 A is used on line 2, too, perhaps not for the server",
     ),
     "a variable that decides a branch": (
         (
@@ -493,6 +568,21 @@ def test_no_secret_is_shown(sgdoctor, tmp_path):  # noqa: F811
 
     assert "-  --prefill-round-robin-balance --api-key=<redacted>" in shown.stdout
     assert "squeamish" not in shown.stdout + shown.stderr
+
+
+@pytest.mark.parametrize("end", ["\f", "\u2028", "\x1c"])
+def test_what_ends_a_line_for_python_alone_neither_shows_a_secret_nor_breaks_the_diff(tmp_path, end):
+    """A secret that only the reader of the script knows is hidden by its line."""
+    script = (
+        f"# one{end}two\npython3 -m sglang.launch_server --model-path /m \\\n  --api-key \\\n"
+        "  squeamish-ossifrage \\\n  --stream-output\n"
+    )
+
+    shown = plan(tmp_path, script, OLD).diff()
+
+    assert "squeamish" not in shown
+    assert "No newline" not in shown
+    assert "<redacted>\n-  --stream-output\n+  --incremental-streaming-output\n" in shown
 
 
 FILES = {
