@@ -31,6 +31,20 @@ class Assigner:
         for child in node.named_children:
             self.assign(child, scope)
 
+    def finished(self, node: Node) -> int:
+        """Return how many children at the start of a command are statements of their own, on lines before it.
+
+        tree-sitter-bash 0.25 takes several assignments on one line for the beginning of what follows.
+        """
+        count = 0
+        for place, (child, after) in enumerate(zip(node.children, node.children[1:], strict=False)):
+            if child.type not in ("variable_assignment", "comment"):
+                break
+            gap = self.expand.source[child.end_byte : after.start_byte]
+            if b"\n" in gap.replace(b"\\\n", b""):
+                count = place + 1
+        return count
+
     def assign(self, node: Node, scope: Scope, *, export: bool = False) -> str | None:
         """Follow ``NAME=value``, ``NAME+=value``, ``NAME=(...)``; return the name."""
         name_node, new = node.child_by_field_name("name"), node.child_by_field_name("value")

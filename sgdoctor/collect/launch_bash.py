@@ -169,8 +169,12 @@ class _Shell(Flow):
             self._script(container, scope)
 
     def command(self, node: Node, scope: Scope) -> None:
-        own = scope.copy()
-        for child, after in zip(node.children, [*node.children[1:], None], strict=False):
+        before = self.finished(node)
+        for child in node.children[:before]:
+            if child.type == "variable_assignment":
+                self.assign(child, scope)
+        own, children = scope.copy(), node.children[before:]
+        for child, after in zip(children, [*children[1:], None], strict=False):
             if child.type != "variable_assignment":
                 continue
             name = self.assign(child, own, export=True)
@@ -192,14 +196,8 @@ class _Shell(Flow):
         self.start(words, node, scope, own)
 
     def _arguments(self, node: Node) -> list[Node]:
-        skipped = (
-            "variable_assignment",
-            "comment",
-            "file_redirect",
-            "herestring_redirect",
-            "heredoc_redirect",
-        )
-        children = [child for child in node.children if child.type not in skipped]
+        skips = ("variable_assignment", "comment", "file_redirect", "herestring_redirect", "heredoc_redirect")
+        children = [child for child in node.children if child.type not in skips]
         pairs = zip(children, [*children[1:], None], strict=False)
         return [child for child, after in pairs if not self._translates(child, after)]
 
@@ -228,7 +226,8 @@ class _Shell(Flow):
             self._record(result, node, scope)
 
     def _record(self, launch: Launch, node: Node, scope: Scope) -> None:
-        first, last = self.line_at(node.start_byte), self.line_at(max(node.start_byte, node.end_byte - 1))
+        start = node.children[self.finished(node)].start_byte
+        first, last = self.line_at(start), self.line_at(max(start, node.end_byte - 1))
         for problem in self.problems:
             if problem.line <= last and problem.end_line >= first:
                 raise UsageError(

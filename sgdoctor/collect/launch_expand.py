@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sgdoctor import redact
 from sgdoctor.collect.launch_scope import Array, Scope
 from sgdoctor.collect.launch_text import dollar_quoted, escaped, number, stripped
+from sgdoctor.collect.launch_tree import COMMENT
 from sgdoctor.collect.launch_words import (
     FILE_PATTERN,
     Fragments,
@@ -199,7 +200,7 @@ class Expander:
     def _quoted(self, start: int, end: int) -> Fragments:
         """Return text between double quotes, in pieces of a line each."""
         found: list[Piece] = []
-        raw = self._between(start, end)
+        raw = COMMENT.sub("", self._between(start, end))
         if raw:
             pieces = lines_of(raw, self.line_at(start))
             found = [piece._replace(text=re.sub(r'\\([$`"\\\n])', escaped, piece.text)) for piece in pieces]

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 # A dot a byte keeps every position, and is a part of words and of no name, as those characters are.
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 
+# `# text` between the words of a command is a comment by idiom: an empty command's output. The grammar takes
+# the closing backtick for a part of the comment.
+_COMMENT = r"(?<![^ \t\n])`#[^`\\\n]*`(?=[ \t\r\n]|\Z)"
+COMMENT = re.compile(_COMMENT)
+_COMMENT_BYTES = re.compile(_COMMENT.encode())
+
 
 @functools.cache
 def _parser() -> Parser:
@@ -24,6 +30,7 @@ def _parser() -> Parser:
 
 def tree_of(source: bytes) -> Node:
     """Return the root of the tree of ``source``; read its text from ``source``, not from the nodes."""
+    source = _COMMENT_BYTES.sub(lambda found: b" " * len(found[0]), source)
     return _parser().parse(_NOT_ASCII.sub(b".", source)).root_node
 
 

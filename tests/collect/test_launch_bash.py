@@ -123,6 +123,11 @@ COMPLETE = {
     "escaped blanks": "python3 -m sglang.launch_server \\  a\\ b \\ c\\  \\  > /dev/null",
     "a blank behind the backslash": "python3 -m sglang.launch_server --a \\ \n  --b\n",
     "characters beyond ASCII": "A=é\nsglang serve \"$A—x\" '日本' ü$A {\U0001f600 a{\U0010ffff",
+    "several assignments, then an array": 'A=1 B=2\nC=(--tp 2 --dp $B)\nsglang serve m$A "${C[@]}"',
+    "several assignments, then a command": "A=1 B=2\n# why\nD=$A E=3 sglang serve m$A$B",
+    "several assignments, then others": "A=1 B=2\nA=3 C=$A\n\nD=5 sglang serve $A $B $C",
+    "comments as empty commands": "sglang serve `# don't (é)` --tp 2 \\\n  `# own` \\\n  --dp 2 `# | end`\n",
+    "such a comment within quotes": 'bash -c "sglang serve m `# (a` \\\n  --tp 2"\nsglang serve "a `# b` c"',
     "words that only talk": "echo python3 -m sglang.launch_server x\nsglang serve y",
 }
 
@@ -132,6 +137,11 @@ def test_as_bash(bash: Bash, script: str):
     followed = walk(script)
     assert all(word.known for found in followed.found for word in found.launch.arguments)
     assert starts(script) == bash.starts(script) != []
+
+
+def test_a_command_begins_behind_the_assignments_on_lines_before_it():
+    (found,) = walk("A=1 B=2\nC=(--tp 2)\n\nD=3 sglang serve m \\\n  ${C[@]}\n").found
+    assert (found.line, found.end_line) == (4, 5)
 
 
 LITERAL = st.sampled_from(["a", "--b", "1", "x=y", "e\\ f", "g\\  \\ h", '\\"', "\\$", "/", "c.d", "é", "-"])
