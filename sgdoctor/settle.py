@@ -61,6 +61,7 @@ def settle(facts: Facts, command: LaunchCommand | None) -> None:
     arguments.exposure(facts)
     container = command.container if command is not None else None
     derive.derive(facts, container.on_host if container is not None else None)
+    switches.gone(facts)
     _missing_files(facts)
     version = facts.value("sglang.version")
     requirements.derive(facts, requirements.of_release(version) if version else None)

@@ -41,30 +41,53 @@ _GONE = {
     "SGLANG_SUPPORT_CUTLASS_BLOCK_FP8": Version("0.5.10"),
 }
 _FALSE = ("", "false", "0", "no", "n")
+# The flags that take their place. What was named with one is what runs, with or without the variable: up to
+# 0.5.9 a flag goes before the variable (fp8_utils.py, fp4_utils.py), and SGLANG_CUTLASS_MOE names "cutlass".
+_FLAGS = {
+    "SGLANG_CUTLASS_MOE": "asked.moe_runner_backend",
+    "SGLANG_ENABLE_FLASHINFER_FP8_GEMM": "asked.fp8_gemm_runner_backend",
+    "SGLANG_ENABLE_FLASHINFER_GEMM": "asked.fp8_gemm_runner_backend",
+    "SGLANG_FLASHINFER_FP4_GEMM_BACKEND": "asked.fp4_gemm_runner_backend",
+    "SGLANG_SUPPORT_CUTLASS_BLOCK_FP8": "asked.fp8_gemm_runner_backend",
+}
 
 
 def derive(facts: Facts) -> None:
-    """Set kernel.check_off and the other names above, and variables.gone."""
+    """Set kernel.check_off and the other names above; never raises."""
     for name, variable in (_TRUE_VALUE | _ENV_BOOL_VALUE | _ANY_VALUE).items():
         value = facts.value(variable)
         true = _ENV_BOOL if name in _ENV_BOOL_VALUE else _TRUE
         on = bool(value) if name in _ANY_VALUE else isinstance(value, str) and value.lower() in true
         facts.derive(name, on, [variable] if facts.known(variable) else [])
-    _gone(facts)
 
 
-def _gone(facts: Facts) -> None:
-    """Set variables.gone: those known to be set, and not to false, that the release does not read."""
+def gone(facts: Facts) -> None:
+    """Set variables.gone: those known to be set, and not to false, that the release does not read.
+
+    Left out are those that are not missed: the flag in their place is there, or the model is known to have no
+    quantized layers, which they are about. Comes after model.quantization; never raises.
+    """
     name = "variables.gone"
     try:
         release = Version(Version(facts.value("sglang.version")).base_version)
     except (InvalidVersion, TypeError):
         facts.set_unknown(name, "SGLang's version is not known", ["sglang.version"])
         return
+    if facts.known("model.quantization") and facts.value("model.quantization") is None:
+        facts.derive(name, [], ["model.quantization"])
+        return
     values = {variable: facts.value(f"env.{variable}") for variable in _GONE}
-    gone = [
+    missed = [
         variable
         for variable, since in _GONE.items()
-        if release >= since and (values[variable] or "").lower() not in _FALSE
+        if release >= since
+        and (values[variable] or "").lower() not in _FALSE
+        and not _replaced(facts, variable)
     ]
-    facts.derive(name, gone, ["sglang.version", *(f"env.{variable}" for variable in gone)])
+    facts.derive(name, missed, ["sglang.version", *(f"env.{variable}" for variable in missed)])
+
+
+def _replaced(facts: Facts, variable: str) -> bool:
+    """Whether the flag that took the variable's place names a kernel: for the experts, the same one."""
+    named = facts.value(_FLAGS[variable])
+    return named == "cutlass" if variable == "SGLANG_CUTLASS_MOE" else named not in (None, "auto")

@@ -15,6 +15,7 @@ def switched(release=None, **variables):
     for name, value in variables.items():
         facts.set(f"env.{name}", value, source="launch", place="launch.sh:3")
     switches.derive(facts)
+    switches.gone(facts)
     return facts
 
 
@@ -80,6 +81,36 @@ def test_a_release_stops_reading_a_variable(release, variable, gone):
 @pytest.mark.parametrize("value", [None, "", "0", "False", "no"])
 def test_a_variable_that_is_not_set_or_off_is_not_missed(value):
     assert switched("0.5.23", SGLANG_CUTLASS_MOE=value).value("variables.gone") == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "flag", "named", "gone"),
+    [
+        ("SGLANG_SUPPORT_CUTLASS_BLOCK_FP8", "fp8_gemm_runner_backend", "cutlass", False),
+        ("SGLANG_SUPPORT_CUTLASS_BLOCK_FP8", "fp8_gemm_runner_backend", "auto", True),
+        ("SGLANG_SUPPORT_CUTLASS_BLOCK_FP8", "fp8_gemm_runner_backend", None, True),
+        ("SGLANG_FLASHINFER_FP4_GEMM_BACKEND", "fp4_gemm_runner_backend", "flashinfer_cudnn", False),
+        ("SGLANG_CUTLASS_MOE", "moe_runner_backend", "cutlass", False),
+        ("SGLANG_CUTLASS_MOE", "moe_runner_backend", "flashinfer_cutlass", True),
+    ],
+)
+def test_a_variable_is_not_missed_where_its_flag_names_the_kernel(variable, flag, named, gone):
+    facts = Facts()
+    facts.set("sglang.version", "0.5.23", source="packages", place="metadata")
+    facts.set(f"env.{variable}", "1", source="launch", place="launch.sh:3")
+    facts.set(f"asked.{flag}", named, source="launch", place="launch.sh:4")
+    switches.gone(facts)
+    assert facts.value("variables.gone") == ([variable] if gone else [])
+
+
+@pytest.mark.parametrize(("quantization", "gone"), [(None, False), ("fp8", True)])
+def test_a_model_in_16_bits_has_no_use_for_these_variables(quantization, gone):
+    facts = Facts()
+    facts.set("sglang.version", "0.5.23", source="packages", place="metadata")
+    facts.set("env.SGLANG_CUTLASS_MOE", "1", source="launch", place="launch.sh:3")
+    facts.set("model.quantization", quantization, source="model", place="config.json")
+    switches.gone(facts)
+    assert facts.value("variables.gone") == (["SGLANG_CUTLASS_MOE"] if gone else [])
 
 
 def test_which_variables_are_gone_depends_on_the_release():
