@@ -12,7 +12,7 @@ from sgdoctor.report import changes, drift
 from sgdoctor.report.header import deciding, header, joined, looked
 from sgdoctor.report.layout import NARROWEST, Line, Span, columns, command, flow, printable, words
 from sgdoctor.report.model import DeploymentReport, Report, Summary, Suppressed, UndecidedRule
-from sgdoctor.report.view import remarks
+from sgdoctor.report.view import nothing_found, remarks
 from sgdoctor.report.words import FIRST, QUIET, action, is_absence, literal, phrase
 
 MARGIN = 9  # "warning" and two spaces
@@ -107,17 +107,21 @@ class _Page:
         return self.entry(label, style, [*words(f"{title}:", "title"), *self.words(said)])
 
     def nothing_found(self, deployment: DeploymentReport) -> list[Line]:
+        sure = deployment.decided and deployment.understood and not deployment.broken
+        label, style = _verdict(deployment) if sure else ("unknown", "unknown")
         read = looked(deployment)
-        if not deployment.decided:
-            return self.entry(
-                "unknown", "unknown", f"Nothing could be decided{' from ' if read else ''}{read}."
-            )
         nothing = _nothing(deployment).capitalize()
-        if deployment.broken:
-            return self.entry("unknown", "unknown", f"{nothing} found in {read}, but not every rule worked.")
-        if deployment.understood:
-            return self.entry(*_verdict(deployment), f"{nothing} found in {read}.{_left_open(deployment)}")
-        return self.entry("unknown", "unknown", f"{nothing} found in what could be read: {read}.")
+        if self.verbose or not read:  # the title says what was looked at
+            said = nothing_found(deployment)
+        elif not deployment.decided:
+            said = f"Nothing could be decided from {read}."
+        elif deployment.broken:
+            said = f"{nothing} found in {read}, but not every rule worked."
+        elif deployment.understood:
+            said = f"{nothing} found in {read}.{_left_open(deployment)}"
+        else:
+            said = f"{nothing} found in what could be read: {read}."
+        return self.entry(label, style, said)
 
     def notes(self, deployment: DeploymentReport) -> list[Line]:
         """Lay out what was not understood, what broke and, when asked for more, who disagrees."""

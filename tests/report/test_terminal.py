@@ -10,7 +10,7 @@ from sgdoctor.engine.model import Evidence, Recommendation
 from sgdoctor.facts import NOT_ASKED
 from sgdoctor.report import colour, terminal
 from sgdoctor.report.layout import columns, plain
-from sgdoctor.report.model import Looked, Report, UndecidedRule
+from sgdoctor.report.model import Broken, Looked, Report, UndecidedRule
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -82,6 +82,14 @@ def test_there_is_no_all_clear_while_most_is_open(deployment):
         "so far   qwen3.5-122b · SGLang 0.5.10 · TP 4: nothing found in launch.sh. 3\n"
         "         rules could not be decided from that.\n"
     )
+
+
+def test_what_was_looked_at_is_said_once_with_v(deployment):
+    for more in ({}, {"passed": ["ARG101"]}, {"broken": [Broken("ARG102", "it divides by zero")]}):
+        text = shown(deployment(**more), verbose=True)
+        assert text.count("launch.sh") == 1
+        assert "looked at launch.sh" in text
+    assert "ok       Nothing found.\n" in shown(deployment(passed=["ARG101"]), verbose=True)
 
 
 def test_nothing_at_all_is_not_a_tick_either():
