@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from sgdoctor.cli.options import REPORT_FORMAT
 from sgdoctor.cli.sources import SourcesCommand, source_options, sources_from
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sgdoctor.report.model import Report
 
 SEVERITIES = ("error", "warning", "info", "never")
@@ -104,11 +107,13 @@ def command(**options: Any) -> int:
     if new_baseline is not None:
         save(new_baseline, baseline.dump(report))
     report = baseline.apply(report, known)
+    severities = settings.settings.severity if settings is not None else ()
+    rendered = partial(_rendered, report, options["form"], severities, verbose=options["verbose"])
     if output is None:
         write = emit_json if options["form"] in ("json", "sarif") else emit
-        write(_rendered(report, options["form"], verbose=options["verbose"]))
+        write(rendered(to_file=False))
     else:
-        save(output, _rendered(report, options["form"], verbose=options["verbose"], to_file=True))
+        save(output, rendered(to_file=True))
         complain(f"{output}: {_line(report)}")
     return exit_code(report, choice.fail_on, strict=options["strict"])
 
@@ -118,7 +123,7 @@ def codes(given: tuple[str, ...]) -> list[str]:
     return [code.strip() for each in given for code in each.split(",") if code.strip()]
 
 
-def _rendered(report: Report, form: str, *, verbose: bool, to_file: bool = False) -> str:
+def _rendered(report: Report, form: str, severities: Iterable[str], *, verbose: bool, to_file: bool) -> str:
     from sgdoctor.report import formats
 
     if form in formats.FORMATS:
@@ -127,7 +132,9 @@ def _rendered(report: Report, form: str, *, verbose: bool, to_file: bool = False
     from sgdoctor.report import terminal
 
     return show(
-        lambda width, encoding: terminal.render(report, width=width, verbose=verbose, encoding=encoding),
+        lambda width, encoding: terminal.render(
+            report, width=width, verbose=verbose, encoding=encoding, severities=severities
+        ),
         to_file=to_file,
     )
 

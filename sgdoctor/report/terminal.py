@@ -25,12 +25,23 @@ MOST_PHRASES = 3
 _CLAUSE = re.compile(r"[:;.](?=\s)")
 
 
-def render(report: Report, *, width: int = 80, verbose: bool = False, encoding: str = "utf-8") -> list[Line]:
+def render(
+    report: Report,
+    *,
+    width: int = 80,
+    verbose: bool = False,
+    encoding: str = "utf-8",
+    severities: Iterable[str] = (),
+) -> list[Line]:
     """Lay ``report`` out at ``width`` columns, in characters that ``encoding`` has.
+
+    ``severities`` are the codes and names of rules to which the report's settings give another severity;
+    ``verbose`` says so at their findings.
 
     :func:`sgdoctor.report.layout.plain` and :func:`sgdoctor.report.colour.painted` write the lines.
     """
     page = _Page(max(width, NARROWEST), encoding, verbose=verbose, alone=len(report.deployments) == 1)
+    page.severities = {name: report.settings for name in severities if verbose and report.settings}
     blocks = [page.deployment(each) for each in report.deployments]
     if not blocks:
         blocks = [page.entry("unknown", "unknown", "No deployment and no installation was found.")]
@@ -47,6 +58,9 @@ class _Page:
         self.encoding = encoding
         self.verbose = verbose
         self.alone = alone
+        self.severities: dict[
+            str, str
+        ] = {}  # rules whose severity is not their own, and the file that set it
 
     def words(self, text: str, style: str = "") -> list[Span]:
         return words(printable(text, self.encoding), style)
@@ -149,6 +163,9 @@ class _Page:
             pieces += words("(only suspected)", "dim")
         label = [(finding.severity.ljust(MARGIN), finding.severity), (finding.code, "code"), (" ", "")]
         lines = flow(pieces, self.width, MARGIN, label)
+        set_by = self.severities.get(finding.code) or self.severities.get(finding.name)
+        if set_by:
+            lines += self.detail("severity", self.words(f"set by {set_by}"))
         lines += self.known_from(finding.evidence)
         if cause:
             return lines + self.detail("do", self.words(f"what {cause} says: this follows from it"))

@@ -143,6 +143,14 @@ def test_a_severity_of_ones_own_decides(check):
     assert "1 error, 1 warning, 0 info." in words(done)
 
 
+@pytest.mark.parametrize("rule", ["SEC101", "exposed-without-key"])
+def test_with_v_a_severity_says_which_file_set_it(check, rule):
+    settings = f'[severity]\n{rule} = "error"\n'
+    assert words(check("-v", settings=settings)).count("severity set by sgdoctor.toml") == 1
+    assert "set by" not in words(check(settings=settings))
+    assert "set by" not in words(check("-v", settings=""))
+
+
 def test_options_of_the_file_hold_unless_the_command_line_says_otherwise(check):
     settings = 'fail-on = "warning"\nselect = ["SEC"]\nignore = ["ARG"]\n'
     done = check("--format", "json", settings=settings, select=None)
