@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,11 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for tools/, which no wheel has
 
 from tools.wheels import DownloadError, sources
+
+# Children inherit signals that are ignored here, as they are under nohup and in the background of a script.
+for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 # How long an example takes is the machine's business.
 settings.register_profile("sgdoctor", deadline=None)
