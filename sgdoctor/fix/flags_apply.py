@@ -131,7 +131,7 @@ def _one(
             continue
         text = _edited(source, place, use, wish)
         if text is None:
-            reason = "its value is not written there, or comes from a variable"
+            reason = "it is not written there, or its value is not or comes from a variable"
             continue
         candidate = msgspec.structs.replace(script, text=text.decode())
         if not _as_wanted(candidate, before, at, use, wish, wanted):
@@ -150,7 +150,7 @@ def _edited(source: bytes, place: Place, use: Use, wish: Wish) -> bytes | None:
     if last is None:
         return None
     if wish.kind == "remove":
-        return flags_edit.without(source, place.start, last.end)
+        return flags_edit.without(source, place.start, last.end) if place.literal(source) else None
     if wish.kind == "rename":
         return flags_edit.replaced(source, place.start, place.end, use.written.option, wish.to)
     value = use.written.value or ""

@@ -84,13 +84,14 @@ class _Uses:
     def _unseen(self, name: str, place: Place) -> int | None:
         """Return the line where a variable is used without the mention that the reader sees, null for none.
 
-        By its bare name (`declare -n`, `${!name}`), in a text that the shell reads again, in a file that is
-        read in behind the assignment, or by every program: `set -a`.
+        By its bare name (`declare -n`, `${!name}`, `unset "name[0]"`), in a text that the shell reads again,
+        in a file that is read in behind the assignment, or by every program: `set -a`.
         """
         every = False
         escaped = re.compile(rb"\$\{?" + re.escape(name.encode()) + rb"\b")
         for node in _nodes(self.tree):
-            if node.type in ("word", "string", "raw_string") and self._text(node).strip("\"'") == name:
+            bare = self._text(node).strip("\"'") if node.type in ("word", "string", "raw_string") else ""
+            if bare == name or bare.startswith(f"{name}["):
                 return self._line(node)
             if node.type != "command":
                 continue

@@ -35,6 +35,11 @@ class Place(NamedTuple):
     row: list[Place]
     at: int
 
+    def literal(self, source: bytes) -> bool:
+        """Whether the word holds nothing that the shell fills in, as in ``${FLAGS:---an-option}``."""
+        written = source[self.start : self.end]
+        return b"`" not in written and b"$" not in written.removeprefix(b"$'")
+
     def following(self, count: int) -> Place | None:
         """Return the last of the ``count`` words behind this one (itself for none), or null."""
         return self.row[self.at + count] if self.at + count < len(self.row) else None

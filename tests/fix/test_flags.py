@@ -267,7 +267,10 @@ def test_a_value_with_which_the_server_does_not_start_becomes_the_default(tmp_pa
     found = plan(tmp_path, script.format(written), *facts, *model)
 
     assert found.repaired == (script.format(repaired) if repaired else None)
-    why = "its value is not written there, or comes from a variable", "it is given more than once"
+    why = (
+        "it is not written there, or its value is not or comes from a variable",
+        "it is given more than once",
+    )
     assert repaired or left(found).endswith(why)
 
 
@@ -356,6 +359,20 @@ LEFT = {
     "a quoted variable that would become an empty word": (
         'A="--prefill-round-robin-balance"\npython3 -m sglang.launch_server --model-path /m "$A"\n',
         "its words are not written there one by one",
+    ),
+    "what stands in for arguments that are not given": (
+        (
+            "run() {\n"
+            '  python3 -m sglang.launch_server --model-path /m "${@:---prefill-round-robin-balance}"\n}\nrun\n'
+        ),
+        "2 it is not written there, or its value is not or comes from a variable",
+    ),
+    "an element that is taken out by its number": (
+        (
+            'A=(--prefill-round-robin-balance --model-path /m)\nunset "A[0]"\n'
+            'python3 -m sglang.launch_server "${A[@]}"\n'
+        ),
+        "1 A is used on line 2, too, perhaps not for the server",
     ),
     "a word of a loop": (
         (
