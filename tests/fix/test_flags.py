@@ -363,7 +363,8 @@ LEFT = {
     "what stands in for arguments that are not given": (
         (
             "run() {\n"
-            '  python3 -m sglang.launch_server --model-path /m "${@:---prefill-round-robin-balance}"\n}\nrun\n'
+            '  python3 -m sglang.launch_server --model-path /m "${@:---prefill-round-robin-balance}"\n'
+            "}\nrun\n"
         ),
         "2 it is not written there, or its value is not or comes from a variable",
     ),
