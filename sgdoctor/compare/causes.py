@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from packaging.version import Version
 
-from sgdoctor.compare.values import MISSING, Pair, same, shown
+from sgdoctor.compare.values import MISSING, Pair, became, same, shown
 from sgdoctor.facts import Facts, Known
 from sgdoctor.upstream import arguments, piecewise
 from sgdoctor.upstream.asked_view import Open
@@ -97,7 +97,7 @@ def _different(pair: Pair, names: Iterable[str]) -> list[str]:
             dest = name.removeprefix("asked.")
             before, after = pair.asked(dest)
             if MISSING not in (before, after) and not same(before, after):
-                found.append(f"{pair.option(dest)} {shown(before)} to {shown(after)}")
+                found.append(f"{pair.option(dest)} {became(shown(before), shown(after))}")
         elif pair.differs(name):
             found.append(pair.told(name))
     return found

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from sgdoctor.compare import causes, graphs
 from sgdoctor.compare.model import Difference
-from sgdoctor.compare.values import MISSING, Pair, same, shown
+from sgdoctor.compare.values import MISSING, NOT_WRITTEN, Pair, became, same, shown
 from sgdoctor.report.words import shorten
 
 # random_seed is drawn at every start where it is not given (srt/server_args.py, from 0.5.19 on
@@ -51,6 +51,7 @@ def _difference(pair: Pair, dest: str, read_by_rules: Collection[str]) -> Differ
     if not changed or effective is None or dest in _DRAWN:
         return None
     before, after = shown(effective[0]), shown(effective[1])
+    told = became(shorten(before, _LONGEST), shorten(after, _LONGEST))
     words = " with the same launch command" if kind == "flag-itself" else ""
     return Difference(
         kind=kind,
@@ -58,7 +59,7 @@ def _difference(pair: Pair, dest: str, read_by_rules: Collection[str]) -> Differ
         before=before,
         after=after,
         verdict="changed",
-        message=f"{option}: {shorten(before, _LONGEST)} to {shorten(after, _LONGEST)}{words}.",
+        message=f"{option}: {told}{words}.",
         together_with=causes.of_flag(pair, dest),
         minor=_minor(pair, dest, read_by_rules),
     )
@@ -66,12 +67,12 @@ def _difference(pair: Pair, dest: str, read_by_rules: Collection[str]) -> Differ
 
 def _asked(pair: Pair, dest: str, option: str, effective: tuple[object, object] | None) -> Difference:
     before, after = pair.asked(dest)
-    told = f"{option}, asked for: {_written(before)} to {_written(after)}"
+    told = f"{option}, asked for: {became(_written(before), _written(after))}"
     if effective is not None and same(*effective):
         told += f"; in effect it is {shorten(shown(effective[1]), _LONGEST)} as before"
     elif effective is not None and not (same(before, effective[0]) and same(after, effective[1])):
         old, new = (shorten(shown(each), _LONGEST) for each in effective)
-        told += f"; in effect {old} to {new}"
+        told += f"; in effect {became(old, new)}"
     return Difference(
         kind="flag-asked",
         subject=option,
@@ -83,7 +84,7 @@ def _asked(pair: Pair, dest: str, option: str, effective: tuple[object, object] 
 
 
 def _written(value: object) -> str:
-    return "not written" if value is None else shorten(shown(value), _LONGEST)
+    return NOT_WRITTEN if value is None else shorten(shown(value), _LONGEST)
 
 
 def _effective(pair: Pair, dest: str) -> tuple[object, object] | None:

@@ -13,6 +13,8 @@ from sgdoctor.upstream import catalogue
 from sgdoctor.upstream.asked_view import FLAGS_KNOWN
 from sgdoctor.upstream.catalogue import Release
 
+NOT_SET, NOT_WRITTEN = "not set", "not written"
+
 _ANSWERS = ("server_info", "http")
 
 
@@ -78,7 +80,7 @@ class Pair:
         """Return what became of a fact in a few words: ``--mem-fraction-static 0.88 to 0.8``."""
         values = self.both(name) or (None, None)
         label = self.option(name.removeprefix("arg.")) if name.startswith("arg.") else _LABELS.get(name)
-        return f"{label or plainly(name)} {shown(values[0])} to {shown(values[1])}"
+        return f"{label or plainly(name)} {became(shown(values[0]), shown(values[1]))}"
 
 
 _LABELS = {
@@ -105,10 +107,15 @@ def same(before: Any, after: Any) -> bool:
 def shown(value: Any) -> str:
     """Return a value as an operator reads it."""
     if value is None:
-        return "not set"
+        return NOT_SET
     if isinstance(value, bool):
         return "on" if value else "off"
     return literal(value)
+
+
+def became(before: str, after: str) -> str:
+    """Return what became of a value; "not set to 64" would read as its opposite."""
+    return f"{before} before, now {after}" if before in (NOT_SET, NOT_WRITTEN) else f"{before} to {after}"
 
 
 def _release(facts: Facts) -> Release | None:

@@ -80,6 +80,16 @@ def test_what_is_computed_from_a_flag_is_told_with_it(tmp_path: Path):
     assert of(found, "capacity").together_with == ["--mem-fraction-static 0.5 to 0.4"]
 
 
+def test_not_set_to_64_is_not_how_a_flag_that_was_set_reads():
+    found = sgdoctor.diff(
+        CAPTURES / "dense-healthy" / "server_info.json", CAPTURES / "kv-pool-full" / "server_info.json"
+    )
+    flag = of(found, "flag", "--max-running-requests")
+    assert flag.message == "--max-running-requests: not set before, now 64."
+    running = of(found, "capacity", "kv.max_running_requests")
+    assert running.together_with == ["--max-running-requests not set before, now 64"]
+
+
 def test_a_flag_that_has_no_part_in_it_is_not_told_with_it(tmp_path: Path):
     before = answer(tmp_path, "before", max_total_num_tokens=9000, log_level="info")
     after = answer(tmp_path, "after", max_total_num_tokens=7000, log_level="warning")
@@ -118,7 +128,8 @@ def test_a_flag_asked_for_without_effect(tmp_path: Path):
     after = launched(tmp_path, "after", "--schedule-policy fcfs", schedule_policy="fcfs")
     found = of(sgdoctor.diff(before, after), "flag-asked")
     assert (
-        found.message == "--schedule-policy, asked for: not written to fcfs; in effect it is fcfs as before."
+        found.message
+        == "--schedule-policy, asked for: not written before, now fcfs; in effect it is fcfs as before."
     )
 
 
