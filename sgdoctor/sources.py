@@ -46,3 +46,20 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
             "--snapshot": self.snapshot,
         }
         return [option for option, value in given.items() if value]
+
+    def files(self) -> list[tuple[str, str]]:
+        """Return the files that are named, each behind its option."""
+        given = [("--log", name) for name in self.logs if name != "-"]
+        given += [
+            (option, name)
+            for option, name in (
+                ("--launch", self.launch),
+                ("--model", self.model),
+                ("--environment", self.environment),
+                ("--server-info", self.server_info),
+                ("--metrics", self.metrics),
+                ("--snapshot", self.snapshot),
+            )
+            if name is not None
+        ]
+        return given

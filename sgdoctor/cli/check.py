@@ -71,7 +71,7 @@ def command(**options: Any) -> int:
     Nothing is changed, and no server is asked for more than its status.
     """
     from sgdoctor import baseline, config
-    from sgdoctor.cli.output import complain, emit, emit_json, save, writable
+    from sgdoctor.cli.output import complain, emit, emit_json, keep, save, writable
     from sgdoctor.cli.progress import Progress
     from sgdoctor.examine import check
     from sgdoctor.report.model import exit_code
@@ -93,6 +93,10 @@ def command(**options: Any) -> int:
     )
     known = baseline.load(options["baseline"]) if options["baseline"] else frozenset()
     sources = sources_from(options)
+    read = [*sources.files(), ("--config", options["config"])]
+    keep("--write-baseline", new_baseline, read)
+    known_too = [("--baseline", options["baseline"]), ("--write-baseline", new_baseline)]
+    keep("--output", output, [*read, *known_too])
     with Progress() as progress:
         report = check(
             sources,

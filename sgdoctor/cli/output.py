@@ -9,6 +9,7 @@ from sgdoctor.errors import UsageError
 
 TYPE_CHECKING = False  # typing and pathlib alone would take a third of the time of --version
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
     from typing import TextIO
 
@@ -73,6 +74,15 @@ def writable(path: Path) -> None:
         raise UsageError(f"{path}: no folder {folder}")
     if not os.access(path if _special(path) else folder, os.W_OK):
         raise UsageError(f"{path}: {folder} is not writable")
+
+
+def keep(option: str, path: Path | None, read: Iterable[tuple[str, str | Path | None]]) -> None:
+    """Raise UsageError when the file that ``option`` writes is one of those that other options read."""
+    if path is None or _special(path):
+        return
+    for other, name in read:
+        if name is not None and os.path.realpath(name) == os.path.realpath(path):
+            raise UsageError(f"{option} {path} would overwrite the file of {other}: name another one")
 
 
 def save(path: Path, text: str) -> None:

@@ -32,7 +32,7 @@ anywhere; check --environment takes it as the machine that a launch is planned f
 @source_options
 def command(**options: Any) -> int:
     """Write all facts about a deployment to one file."""
-    from sgdoctor.cli.output import complain, emit_json, save, writable
+    from sgdoctor.cli.output import complain, emit_json, keep, save, writable
     from sgdoctor.cli.progress import Progress
     from sgdoctor.examine import snapshot
 
@@ -40,8 +40,10 @@ def command(**options: Any) -> int:
     to_stdout = str(output) == "-"
     if not to_stdout:
         writable(output)
+    sources = sources_from(options)
+    keep("--output", None if to_stdout else output, sources.files())
     with Progress() as progress:
-        text = snapshot(sources_from(options), progress=progress.say)
+        text = snapshot(sources, progress=progress.say)
     if to_stdout:
         emit_json(text)
     else:

@@ -136,6 +136,33 @@ def test_an_output_that_cannot_be_written_is_2(judge, place):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", ["check --output", "check --write-baseline", "snapshot --output"])
+@pytest.mark.parametrize("name", ["run.sh", "link.sh"])
+def test_a_file_that_is_read_is_not_overwritten(sgdoctor, tmp_path, command, name):
+    """An operator's launch script must survive a slip of the keyboard."""
+    script = tmp_path / "run.sh"
+    script.write_text("sglang serve --model-path /m\n")
+    (tmp_path / "link.sh").symlink_to("run.sh")
+
+    done = sgdoctor(*command.split(), name, "--launch", "run.sh")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    option = command.split()[1]
+    assert done.stderr == (
+        f"sgdoctor: {option} {name} would overwrite the file of --launch: name another one\n"
+    )
+    assert script.read_text() == "sglang serve --model-path /m\n"
+
+
+def test_a_baseline_is_renewed_in_place_and_nothing_goes_nowhere_twice(judge, tmp_path):
+    known = tmp_path / "known.json"
+    assert judge("--write-baseline", known).returncode == 0
+    assert judge("--baseline", known, "--write-baseline", known).returncode == 0
+    assert judge("--config", os.devnull, "--output", os.devnull).returncode == 0
+    done = judge("--baseline", known, "--output", known)
+    assert (done.returncode, done.stderr.count("would overwrite the file of --baseline")) == (2, 1)
+
+
 def test_a_rule_that_cannot_be_decided_is_3_and_no_tick(judge):
     done = judge("--assume", "model.kv_heads=2", layers=None)
     assert done.returncode == 3
