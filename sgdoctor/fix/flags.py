@@ -21,7 +21,7 @@ from sgdoctor.engine.model import Finding
 from sgdoctor.engine.rules import CompiledRule
 from sgdoctor.engine.suppress import Suppressor
 from sgdoctor.errors import UsageError
-from sgdoctor.fix import flags_apply, flags_wish, install, manifest
+from sgdoctor.fix import flags_apply, flags_secrets, flags_wish, install, manifest
 from sgdoctor.fix.flags_apply import Script, Use
 from sgdoctor.fix.flags_wish import Wish
 from sgdoctor.fix.manifest import Record
@@ -83,13 +83,15 @@ class Plan(msgspec.Struct, frozen=True):
 
 def _shown(script: Script) -> list[str]:
     """Return the lines of a script without secrets: a line with one that only its reader sees is hidden."""
+    whole = flags_secrets.lines(script.text.encode())
     secret = {
         word.line for command in script.commands() for word in command.words if redact.REDACTED in word.text
     }
     shown = []
     for number, line in enumerate(io.StringIO(script.text), 1):  # splitlines() knows other ends of lines
         told = redact.text(line)
-        shown.append(f"{redact.REDACTED}\n" if told == line and number in secret else told)
+        hidden = number in whole or (told == line and number in secret)
+        shown.append(f"{redact.REDACTED}\n" if hidden else told)
     return shown
 
 

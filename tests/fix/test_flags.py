@@ -588,6 +588,25 @@ def test_no_secret_is_shown(sgdoctor, tmp_path):  # noqa: F811
     assert "squeamish" not in shown.stdout + shown.stderr
 
 
+@pytest.mark.parametrize(
+    "secret",
+    [
+        'K=squeamish-ossifrage\nA=(--api-key "$K")\npython3 -m sglang.launch_server {} "${{A[@]}}"\n',
+        "K=squeamish-ossifrage\nL=x$K\npython3 -m sglang.launch_server {} \\\n --watermark-key=$L\n",
+        "read K <<< squeamish-ossifrage\npython3 -m sglang.launch_server --api-key $K {}\n",
+        "K=$(echo squeamish-ossifrage)\npython3 -m sglang.launch_server --api-key ${{K}} {}\n",
+        'if x; then K="\nsqueamish-ossifrage"; fi\npython3 -m sglang.launch_server --api-key $K {}\n',
+        'python3 -m sglang.launch_server {} \\\n --api-key "a\nsqueamish-ossifrage"\n',
+    ],
+)
+def test_a_secret_is_not_shown_where_it_is_only_a_variables_value(tmp_path, secret):
+    found = plan(tmp_path, secret.format("--model-path /m --stream-output"), OLD)
+
+    assert "--incremental-streaming-output" in (found.repaired or "")
+    assert "<redacted>" in found.diff()
+    assert "squeamish" not in found.diff()
+
+
 @pytest.mark.parametrize("end", ["\f", "\u2028", "\x1c"])
 def test_what_ends_a_line_for_python_alone_neither_shows_a_secret_nor_breaks_the_diff(tmp_path, end):
     """A secret that only the reader of the script knows is hidden by its line."""
