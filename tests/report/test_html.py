@@ -214,7 +214,8 @@ def test_the_scheme_is_followed(opened, died):
 def test_a_reader_sees_the_finding_and_its_log_line_at_once_and_opens_the_rest(opened, died):
     page = opened(html.render(died), PHONE, "light")
     article = page.locator("article.error")
-    assert article.get_by_text("RuntimeError: Not enough memory. Please try to increase").is_visible()
+    line = "RuntimeError: Not enough memory. Please try to increase"
+    assert article.locator("pre", has_text=line).is_visible()
     assert article.get_by_text("server.log:65").first.is_visible()
     undecided = page.locator("details", has_text="Could not be decided")
     assert not undecided.locator("table").is_visible()
