@@ -9,6 +9,9 @@ REDACTED = "<redacted>"
 # Flag destinations of SGLang whose value is a secret (server_args.py, 0.5.7 to 0.5.23).
 SECRET_DESTINATIONS = frozenset({"api_key", "admin_api_key", "ssl_keyfile_password", "watermark_key"})
 
+# What people write for --api-key: a misspelt flag is told as unknown, and its value is still a key.
+MISSPELT_KEY = re.compile(r"(?i)--(?:admin[-_]?)?api[-_]?k[a-z]{0,3}\Z")
+
 # Environment variables that a doctor reads. Everything else stays where it is.
 ENVIRONMENT_ALLOWED = re.compile(
     r"^(SGLANG_|SGL_|NCCL_|GLOO_|CUDA_|TRITON_|TORCH|FLASHINFER_|NVSHMEM_|HIP_|ROCR_|OMP_NUM_THREADS$"
@@ -21,9 +24,10 @@ _COUNTS_TOKENS = re.compile(r"_(?:NUM|MAX)_(?:\w*_)?TOKENS(?:_|\Z)")
 _COUNT = re.compile(r"[0-9]{1,9}\Z")
 
 _TEXT_PATTERNS = (
-    # --api-key VALUE, --api-key=VALUE, and the beginnings of these flags that argparse takes for them
+    # --api-key VALUE, --api-key=VALUE, the beginnings of these flags that argparse takes for them, and
+    # MISSPELT_KEY: --apikey, --api_key, --api-kye
     re.compile(
-        r"(?i)(--(?:(?:admin-)?api(?:-k(?:ey?)?)?|admin(?:-a(?:pi?)?)?|ssl-keyfile-p[a-z]*)[= ]+)"
+        r"(?i)(--(?:(?:admin[-_]?)?api(?:[-_]?k[a-z]{0,3})?|admin(?:-a(?:pi?)?)?|ssl-keyfile-p[a-z]*)[= ]+)"
         r"(\"[^\"]*\"|'[^']*'|\S+)"
     ),
     # api_key='VALUE', 'api_key': 'VALUE', "api_key": "VALUE" (not None)

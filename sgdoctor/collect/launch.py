@@ -260,7 +260,7 @@ def _redacted(words: Sequence[Word]) -> list[LaunchWord]:
             text = prefix = redact.REDACTED
         option, equals, _ = word.text.partition("=")
         secret = option not in _NOT_SECRET and any(flag.startswith(option) for flag in _SECRET_OPTIONS)
-        secret = secret and option.startswith("--")
+        secret = (secret and option.startswith("--")) or redact.MISSPELT_KEY.match(option) is not None
         if secret and equals:
             text = prefix = f"{option}={redact.REDACTED}" if word.known else text
             secret = False
