@@ -148,7 +148,7 @@ def test_a_systemd_unit_has_neither_home_nor_much_of_an_environment(deployment):
         )  # fmt: skip
         code, out, err = waited(child)
         assert (code, out.splitlines()[0]) == (4, f"up {child.pid} --model-path dense")
-        assert err == "sgdoctor gate: nothing found, 1 rules passed; launching\n"
+        assert err == "sgdoctor gate: nothing found, 1 rule passed; launching\n"
 
 
 @pytest.mark.parametrize("off", [{}, {"SGDOCTOR_GATE": "off"}])
