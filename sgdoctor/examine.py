@@ -59,14 +59,17 @@ def check(
         _names_known(pack, config)
     chosen = selection.select(pack, select, ignore)
     suppressor = None
+    told: list[str] = []
     if config is not None:
+        told = _settings_told(config, select, ignore, len(pack.rules) - len(chosen))
         chosen = selection.with_severities(chosen, config.settings.severity)
         suppressor = Suppressor(config, pack, dt.datetime.now(dt.timezone.utc).date())
     patterns = {
         code: text for code, text in pack.patterns().items() if code in {rule.code for rule in chosen}
     }
     if sources.urls:
-        return _fleet(sources, chosen, patterns, target, config, suppressor, progress)
+        report = _fleet(sources, chosen, patterns, target, config, suppressor, progress)
+        return msgspec.structs.replace(report, notes=[*told, *report.notes])
     gathered = gather.gather(sources, patterns, progress)
     if target is not None:
         judged = [moved(each, chosen, sources, target, from_version, suppressor) for each in gathered]
@@ -74,7 +77,22 @@ def check(
         judged = [judge(each, chosen, sources, suppressor) for each in gathered]
     if config is None or suppressor is None:
         return Report.of(judged)
-    return Report.of(judged, str(config.file), suppressor.notes())
+    return Report.of(judged, str(config.file), [*told, *suppressor.notes()])
+
+
+def _settings_told(config: Config, select: Iterable[str], ignore: Iterable[str], left_out: int) -> list[str]:
+    """Return what the settings took away from this report: nobody may have looked at the file for long."""
+    settings, told = config.settings, []
+    by = [
+        name
+        for name, used, set_ in (("select", select, settings.select), ("ignore", ignore, settings.ignore))
+        if set_ and list(used) == set_
+    ]
+    if by and left_out:
+        told.append(f"{config.file}: {' and '.join(by)} leaves out {left_out} rule{'s' * (left_out > 1)}")
+    if settings.severity:
+        told.append(f"{config.file}: {', '.join(settings.severity)} with a severity of its own")
+    return told
 
 
 def _fleet(

@@ -271,3 +271,13 @@ def test_a_baseline_that_cannot_be_written_is_2_before_anything_is_looked_at(che
     done = check("--write-baseline", "nowhere/known.json")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "sgdoctor: nowhere/known.json: no folder nowhere\n"
+
+
+def test_what_the_settings_take_away_is_said(check):
+    """A file that lies in the folder must not silence an error without a word."""
+    settings = 'ignore = ["ARG"]\n[severity]\nSEC101 = "info"\n'
+    done = check(settings=settings, select=None)
+    assert "sgdoctor.toml: ignore leaves out " in done.stdout
+    assert "sgdoctor.toml: SEC101 with a severity of its own" in done.stdout
+    own = check("--ignore", "ARG", settings="", select=None)
+    assert "leaves out" not in own.stdout
