@@ -48,6 +48,8 @@ def _walk(
     command: click.Command, name: str, parent: click.Context | None = None
 ) -> Iterator[tuple[str, click.Command, click.Context]]:
     context = click.Context(command, parent, name, **command.context_settings)
+    # click keeps the help option of the first context that a command was in, with that one's names for it.
+    command._help_option = None  # noqa: SLF001
     yield context.command_path, command, context
     if isinstance(command, click.Group):
         for part in command.list_commands(context):
