@@ -24,6 +24,7 @@ _PARTS = re.compile(
     re.VERBOSE,
 )
 _OPENING = re.compile(r"\A(\d*)([.)+=-])(?=\s|\Z|[-=])")  # what would begin a list or a rule
+_TOUCHING = re.compile(r"(?<=[^`])``(?=[^`])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _TRAILING = re.compile(r"[.,:=]+\Z")
 
@@ -47,7 +48,9 @@ def prose(text: str, links: Mapping[str, str] = NO_LINKS) -> str:
             return f"[{word}]({links[word]})" if word in links else word
         return f"\\{found.group()}"
 
-    return _OPENING.sub(r"\1\\\2", _PARTS.sub(part, " ".join(text.split())))
+    marked = _PARTS.sub(part, " ".join(text.split()))
+    # Two code spans that touch would be read as one with two backticks in it.
+    return _OPENING.sub(r"\1\\\2", _TOUCHING.sub("", marked))
 
 
 def _word(word: str) -> str:
