@@ -117,6 +117,6 @@ def _buffers(operands: Operands) -> tuple[Any, Any]:
     down: Matrix = operands.activations["down"]
     rows, width = down.data.shape[0], operands.problem.width
     kind = operands.output.dtype
-    activated = torch.empty(rows * width, dtype=kind, device=operands.device)
-    summed = torch.empty(operands.tokens, operands.problem.hidden, dtype=kind, device=operands.device)
+    activated = torch.zeros(rows * width, dtype=kind, device=operands.device)
+    summed = torch.zeros(operands.tokens, operands.problem.hidden, dtype=kind, device=operands.device)
     return activated, summed

@@ -135,7 +135,8 @@ def make(
         "down": maker.activation(sorted_rows, problem.width),
     }
     elements = max(sorted_rows * 2 * problem.width, slots * problem.hidden)
-    output = torch.empty(elements, dtype=plain, device=device)
+    # Rows of absent experts stay unwritten in sorted order, and the activation reads them all the same.
+    output = torch.zeros(elements, dtype=plain, device=device)
     return Operands(problem, device, tokens, weights, activations, output)
 
 
