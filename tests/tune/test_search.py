@@ -351,6 +351,24 @@ def test_a_table_of_another_tuner_is_judged_alike(matrices, kernel_file, tmp_pat
     assert lines[1].kept
 
 
+def test_what_sglangs_tuner_wrote_on_an_h200_is_judged_by_the_times_of_that_gpu(
+    matrices, kernel_file, tmp_path
+):
+    """Its real script found a configuration for 64 tokens; the matrix holds what it and today's take."""
+    results = HERE.parents[1] / "bench" / "results" / "upstream" / "tuner-check.json"
+    found = json.loads(results.read_text())["table"]
+    table = {int(tokens): Pair.from_list(pair) for tokens, pair in found.items()}
+    job = job_of(matrices["e256"], kernel_file)
+    with workers.replayed(file_of("e256")) as crew:
+        tuning = tuner.judge(job, table, crew, effort="balanced", journal=tmp_path / "journal")
+    lines = {line.tokens: line for line in tuning.lines}
+    assert list(table) == [64]
+    assert lines[64].pair == table[64]
+    assert 1.05 < lines[64].gain < 1.15
+    assert lines[1].kept == "no candidate ran and was right"
+    assert not tuning.worth_installing
+
+
 def test_progress_tells_what_is_done_and_what_is_gained(matrices, kernel_file, tmp_path):
     heard = []
     tune(
