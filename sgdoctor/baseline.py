@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,10 +13,12 @@ from sgdoctor.errors import UsageError
 from sgdoctor.input_file import read_json
 from sgdoctor.report.model import DeploymentReport, Report, without_entered
 
-SCHEMA: Literal["sgdoctor-baseline-1"] = "sgdoctor-baseline-1"
+VERSION = 2
+SCHEMA: Literal["sgdoctor-baseline-2"] = "sgdoctor-baseline-2"
 
 _LIMIT = 64 * 2**20
 _OBJECTION = "no baseline"
+_SCHEMA = re.compile(r"sgdoctor-baseline-(\d{1,9})")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -30,7 +33,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Baseline(msgspec.Struct, frozen=True):
     """What a baseline file holds."""
 
-    schema: Literal["sgdoctor-baseline-1"]
+    schema: Literal["sgdoctor-baseline-2"]
     findings: list[Entry]
 
 
@@ -39,11 +42,32 @@ def load(file: Path) -> frozenset[str]:
     if not file.exists():
         raise UsageError(f"{file}: no such baseline; --write-baseline {file} makes it")
     raw = read_json(file, _LIMIT, _OBJECTION)
+    _refuse_other_version(file, raw)
     try:
         baseline = msgspec.convert(raw, Baseline)
     except msgspec.ValidationError as error:
         raise UsageError(f"{file}: {_OBJECTION}: {error}; --write-baseline {file} writes it anew") from None
     return frozenset(entry.fingerprint for entry in baseline.findings)
+
+
+def _refuse_other_version(file: Path, raw: Any) -> None:
+    """Raise UsageError for what another sgdoctor wrote, whose fingerprints are not made so, or no baseline."""
+    schema = raw.get("schema", SCHEMA) if isinstance(raw, dict) else SCHEMA
+    anew = f"--write-baseline {file}"
+    found = _SCHEMA.fullmatch(str(schema))
+    if found is None:
+        raise UsageError(f"{file}: {_OBJECTION} but {schema!r}; {anew} writes it anew")
+    version = int(found.group(1))
+    if version > VERSION:
+        raise UsageError(
+            f"{file}: a baseline of a newer sgdoctor (version {version}, this one reads {VERSION}): update "
+            f"sgdoctor, or write it anew with {anew}"
+        )
+    if version < VERSION:
+        raise UsageError(
+            f"{file}: a baseline of an earlier sgdoctor, which did not tell one flag of a rule from the next: "
+            f"look at what is found without --baseline, then {anew}"
+        )
 
 
 def dump(report: Report) -> str:

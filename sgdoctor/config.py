@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import datetime as dt
 import os
 from collections.abc import Sequence
@@ -30,7 +31,8 @@ class Suppression(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ``code`` is a rule's code or name, ``until`` the last day of the suppression. The others say for which
     deployments it is (all that are given must hold; none: for all). ``deployment`` (the report's name of it),
     ``model`` and ``file`` are patterns with ``*`` and ``?``. ``file`` is a source that was named, such as the
-    launch file: its path from the folder of the settings, or its bare name.
+    launch file: its path from the folder of the settings, or its bare name. ``about`` are patterns of flags,
+    packages or files: each that the finding names must match one.
     """
 
     code: str
@@ -40,6 +42,7 @@ class Suppression(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     model: str | None = None
     port: int | None = None
     file: str | None = None
+    about: list[str] = []
 
 
 class Settings(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -145,7 +148,8 @@ def _raw(file: Path) -> bytes:
 def _table(file: Path, raw: bytes) -> Any:
     """Return the part of a file that is sgdoctor's; None where a pyproject.toml has none."""
     try:
-        whole = msgspec.toml.decode(raw)
+        # Some editors begin a file with a byte order mark.
+        whole = msgspec.toml.decode(raw.removeprefix(codecs.BOM_UTF8))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file}: not TOML: {error}") from None
     if file.name != PROJECT:

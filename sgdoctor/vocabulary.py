@@ -24,13 +24,17 @@ _PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 class FactSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One name of the vocabulary; ``show`` is how one record reads in a sentence (``{name} {installed}``)."""
+    """One name of the vocabulary; ``show`` is how one record reads in a sentence (``{name} {installed}``).
+
+    ``subject``: the value names what a finding that reads it is about; of records the first field does.
+    """
 
     type: FactType
     about: str
     nullable: bool = False
     unit: str | None = None
     show: str | None = None
+    subject: bool = False
     fields: dict[str, FieldSpec] = {}
 
 
@@ -57,6 +61,20 @@ class Vocabulary:
     def spec(self, name: str) -> FactSpec | None:
         """Return what ``name`` is, or None for a member of an open family that no rule reads."""
         return self.specs.get(name)
+
+    def subjects(self, name: str, value: Any) -> list[str]:
+        """Return what a finding that read ``name`` is about by its value: flags, packages, files; sorted.
+
+        Nothing where the fact names no subject. Of a text what stands in parentheses does not count: argparse
+        puts the choices there, which change with the release and with the Python that lists them.
+        """
+        spec = self.specs.get(name)
+        if spec is None or not spec.subject or value is None:
+            return []
+        if spec.type == "records":
+            first = next(iter(spec.fields))
+            return sorted({str(record.get(first)) for record in value})
+        return [value.partition(" (")[0]] if spec.type == "str" else sorted(set(value))
 
     def check(self, name: str, value: Any) -> Any:
         """Return ``value`` as the vocabulary stores it.

@@ -30,9 +30,10 @@ def test_the_example_of_the_page(tmp_path):
     settings = config.read(written(tmp_path, EXAMPLE)).settings
     assert (settings.fail_on, settings.ignore, settings.rules) == ("warning", ["RUN"], ["ops/rules"])
     assert settings.severity["SEC101"] == "error"
-    gateway, tuning = settings.suppress
+    gateway, tuning, in_house = settings.suppress
     assert (gateway.code, gateway.deployment, gateway.until) == ("SEC101", "staging-*", None)
     assert (tuning.until, tuning.model, tuning.file) == (dt.date(2027, 1, 31), "qwen3*", "deploy/*.sh")
+    assert in_house.about == ["--in-house-*"]
 
 
 def test_the_page_has_every_key(tmp_path):
@@ -49,6 +50,15 @@ def test_the_example_keeps_to_the_schema_and_a_misspelt_key_does_not():
     assert not validator.is_valid({**told, "fail_on": "error"})
     del told["suppress"][0]["reason"]
     assert not validator.is_valid(told)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("sgdoctor.toml", "fail-on"), ("pyproject.toml", "[tool.sgdoctor]\nfail-on")]
+)
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path, name, text):
+    file = written(tmp_path, f'\ufeff{text} = "info"\n', name)
+    assert config.read(file).settings.fail_on == "info"
+    assert config.found(tmp_path) == config.read(file)
 
 
 # --- where it is looked for ---------------------------------------------------------------------------------

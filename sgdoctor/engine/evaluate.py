@@ -143,7 +143,7 @@ def _finding(rule: CompiledRule, facts: Facts, read: set[str], subject: str) -> 
         recommendation=[filler.recommendation(one) for one in told.recommend],
         why=told.why,
         sources=list(told.sources),
-        fingerprint=fingerprint(told.code, subject, names),
+        fingerprint=fingerprint(told.code, subject, _named(facts, names)),
         fix=told.fix,
     )
 
@@ -172,7 +172,12 @@ def _one_evidence(name: str, fact: Known) -> Evidence:
     return Evidence(name, fact.value, source.source, source.place, fact.count)
 
 
+def _named(facts: Facts, names: Iterable[str]) -> list[str]:
+    """Return the names of facts, each with what the finding is about by its value, where it tells that."""
+    return [" ".join([name, *facts.vocabulary.subjects(name, facts.value(name))]) for name in names]
+
+
 def fingerprint(code: str, subject: str, names: Iterable[str]) -> str:
-    """Return what identifies a finding from run to run: no values, no places."""
+    """Return what identifies a finding from run to run: no measured values, no texts of rules, no places."""
     told = "\n".join([code, subject, *sorted(names)])
     return hashlib.sha256(told.encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from sgdoctor import vocabulary
 from sgdoctor.config import Config, Suppression
 from sgdoctor.engine.model import Finding, Outcome, Result
 from sgdoctor.engine.rules import CompiledRule
@@ -58,6 +59,7 @@ class Suppressor:
                 for at, one in enumerate(self.suppressions)
                 if self._codes[at] == result.code
                 and self._covers(one, subject)
+                and _names(one, result.finding)
                 and self._noted(at, result)
                 and not self._ended(one)
             ]
@@ -104,6 +106,15 @@ class Suppressor:
             inside = path.is_relative_to(self.folder)
             ways += [Path(file).name, str(path.relative_to(self.folder) if inside else path)]
         return ways
+
+
+def _names(suppression: Suppression, finding: Finding | None) -> bool:
+    """Whether all flags, packages or files that a finding names are those of the suppression."""
+    if finding is None or not suppression.about:
+        return True
+    known = vocabulary.load()
+    named = [text for each in finding.evidence for text in known.subjects(each.fact, each.value)]
+    return bool(named) and all(any(fnmatchcase(text, one) for one in suppression.about) for text in named)
 
 
 def _like(pattern: str | None, texts: Iterable[str]) -> bool:

@@ -17,7 +17,7 @@ from sgdoctor.report.model import Change, DeploymentReport, Report
 from sgdoctor.report.places import Place
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-FINGERPRINT = "sgdoctorFinding/v1"
+FINGERPRINT = "sgdoctorFinding/v2"
 LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
 
 # What code scanning calls the severity of results that are no security alerts.

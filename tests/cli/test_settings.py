@@ -241,6 +241,23 @@ def test_a_line_that_moves_is_still_known(check, tmp_path):
     assert (done.returncode, "2 in the baseline" in words(done)) == (0, True)
 
 
+def test_a_second_misspelt_flag_is_not_hidden_by_the_first(sgdoctor, tmp_path):
+    """Nor by a suppression that names the first one."""
+    launch, release = tmp_path / "run.sh", "sglang.version=0.5.20"
+    launch.write_text("python3 -m sglang.launch_server --model-path /m --in-house 1\n")
+    run = ("check", "--launch", "run.sh", "--assume", release, "--select", "ARG101")
+    sgdoctor(*run, "--write-baseline", "known.json")
+    accepted = '[[suppress]]\ncode = "ARG101"\nreason = "our build has it"\nabout = ["--in-house*"]\n'
+    (tmp_path / "accepted.toml").write_text(accepted)
+    ways = [("--baseline", "known.json"), ("--config", "accepted.toml")]
+
+    assert [sgdoctor(*run, *way).returncode for way in ways] == [0, 0]
+    launch.write_text("# moved\npython3 -m sglang.launch_server --in-house 2 --model-path /m\n")
+    assert [sgdoctor(*run, *way).returncode for way in ways] == [0, 0]
+    launch.write_text("python3 -m sglang.launch_server --model-path /m --in-house 1 --tensor-parralel 2\n")
+    assert [sgdoctor(*run, *way).returncode for way in ways] == [1, 1]
+
+
 def test_writing_it_anew_keeps_what_it_knows_and_leaves_out_what_is_suppressed(check, tmp_path):
     check("--write-baseline", "known.json", select="ARG103")
     check("--baseline", "known.json", "--write-baseline", "known.json", settings=GATEWAY)
@@ -255,7 +272,10 @@ def test_writing_it_anew_keeps_what_it_knows_and_leaves_out_what_is_suppressed(c
         (None, "no such baseline; --write-baseline known.json makes it"),
         ("{", "not JSON: Input data was truncated"),
         ("{}", "no baseline: Object missing required field `schema`; --write-baseline known.json writes it"),
-        ('{"schema": "sgdoctor-report-1", "findings": []}', "no baseline: Invalid enum value"),
+        ('{"schema": "sgdoctor-report-1", "findings": []}', "no baseline but 'sgdoctor-report-1'"),
+        ('{"schema": "sgdoctor-baseline-1", "findings": []}', "a baseline of an earlier sgdoctor, which"),
+        ('{"schema": "sgdoctor-baseline-3", "findings": []}', "a baseline of a newer sgdoctor (version 3"),
+        ('{"schema": "sgdoctor-baseline-2", "findings": [7]}', "no baseline: Expected `object`, got `int`"),
     ],
 )
 def test_a_baseline_that_cannot_be_used_is_2_in_a_line(check, tmp_path, text, said):

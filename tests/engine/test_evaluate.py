@@ -86,7 +86,7 @@ def test_a_build_between_releases_lowers_the_confidence(rule, deployment):
     assert result(rule(confidence="low"), facts).finding.confidence == "low"
 
 
-def test_the_fingerprint_is_of_code_subject_and_fact_names_alone(rule, deployment):
+def test_the_fingerprint_is_of_code_subject_and_fact_names_not_of_values(rule, deployment):
     finding = result(rule(), deployment(MOE)).finding
     again = result(rule(message="Something else."), deployment({**MOE, "sglang.version": "0.5.10"})).finding
     assert finding.fingerprint == again.fingerprint
@@ -95,6 +95,27 @@ def test_the_fingerprint_is_of_code_subject_and_fact_names_alone(rule, deploymen
     assert other.fingerprint != finding.fingerprint
     named = result(rule(), deployment({**MOE, "model.name": "another model"})).finding
     assert named.fingerprint == other.fingerprint
+
+
+def test_the_fingerprint_holds_what_a_finding_is_about(rule, deployment):
+    """The flags, packages or files that a fact names, whatever else is told of them and in whatever order."""
+    unknown = rule(applies=None, when="launch.unrecognized != []")
+    deprecated = rule(applies=None, when="launch.deprecated != []")
+    invalid = rule(applies=None, when="launch.invalid is not None")
+
+    def of(about, **facts):
+        named = {name.replace("_", ".", 1): value for name, value in facts.items()}
+        return result(about, deployment({"sglang.version": "0.5.12", **named})).finding.fingerprint
+
+    one = of(unknown, launch_unrecognized=["--one", "--two"])
+    assert one == of(unknown, launch_unrecognized=["--two", "--one", "--one"])
+    assert one != of(unknown, launch_unrecognized=["--one"])
+    old = of(deprecated, launch_deprecated=[{"flag": "--a", "effect": "will go"}])
+    assert old == of(deprecated, launch_deprecated=[{"flag": "--a", "effect": "will be gone"}])
+    assert old != of(deprecated, launch_deprecated=[{"flag": "--b", "effect": "will go"}])
+    wrong = of(invalid, launch_invalid="argument --a: invalid choice: 'x' (choose from 'y', 'z')")
+    assert wrong == of(invalid, launch_invalid="argument --a: invalid choice: 'x' (choose from y)")
+    assert wrong != of(invalid, launch_invalid="argument --b: invalid choice: 'x' (choose from y)")
 
 
 LOG = {"log.records": 90, "log.has_start": True}
