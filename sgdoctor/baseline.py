@@ -51,7 +51,7 @@ def load(file: Path) -> frozenset[str]:
 
 
 def _refuse_other_version(file: Path, raw: Any) -> None:
-    """Raise UsageError for what another sgdoctor wrote, whose fingerprints are not made so, or no baseline."""
+    """Raise UsageError for no baseline, or one whose fingerprints another sgdoctor made otherwise."""
     schema = raw.get("schema", SCHEMA) if isinstance(raw, dict) else SCHEMA
     anew = f"--write-baseline {file}"
     found = _SCHEMA.fullmatch(str(schema))
@@ -65,7 +65,7 @@ def _refuse_other_version(file: Path, raw: Any) -> None:
         )
     if version < VERSION:
         raise UsageError(
-            f"{file}: a baseline of an earlier sgdoctor, which did not tell one flag of a rule from the next: "
+            f"{file}: a baseline of an earlier sgdoctor, which did not tell one flag from another: "
             f"look at what is found without --baseline, then {anew}"
         )
 
