@@ -68,15 +68,16 @@ def read_metrics(facts: Facts, text: str, place: str) -> None:
     """
     page = page_of(text, _READ)
 
-    def put(name: str, metric: str, combine: Callable[[list[float]], float]) -> None:
-        ranks = by_rank(page.get(metric, []))
-        if not ranks and metric.endswith("_total") and "num_running_reqs" in page:
-            ranks = [0.0]
-        if not ranks:
+    def put(name: str, metric: str, combine: Callable[[list[float]], float], *, ranks: bool = True) -> None:
+        samples = page.get(metric, [])
+        values = by_rank(samples) if ranks else finite(samples)
+        if not values and metric.endswith("_total") and "num_running_reqs" in page:
+            values = [0.0]
+        if not values:
             facts.set_unknown(name, f"{place} has no sglang:{metric}")
             return
         spec = facts.vocabulary.spec(name)
-        value = combine(ranks)
+        value = combine(values)
         whole = spec is not None and spec.type == "int"
         facts.set(name, round(value) if whole else value, source="metrics", place=f"{place}: sglang:{metric}")
 
@@ -84,7 +85,7 @@ def read_metrics(facts: Facts, text: str, place: str) -> None:
     put("metrics.running_requests", "num_running_reqs", sum)
     put("metrics.queued_requests", "num_queue_reqs", sum)
     put("metrics.retracted_requests", "num_retracted_requests_total", sum)
-    put("metrics.finished_requests", "num_requests_total", sum)
+    put("metrics.finished_requests", "num_requests_total", sum, ranks=False)
     put("kv.tokens", "max_total_num_tokens", min)
     put("kv.context_length", "context_len", min)
 
@@ -100,6 +101,11 @@ def page_of(text: str, names: Iterable[str]) -> dict[str, list[Sample]]:
         if sample.name.startswith("sglang:"):
             page.setdefault(sample.name.removeprefix("sglang:"), []).append(sample)
     return page
+
+
+def finite(samples: list[Sample]) -> list[float]:
+    """Return the values of a metric of the tokenizer: it has other labels (is_streaming), and no ranks."""
+    return [sample.value for sample in samples if math.isfinite(sample.value)]
 
 
 def by_rank(samples: list[Sample]) -> list[float]:

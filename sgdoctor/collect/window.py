@@ -18,6 +18,7 @@ from sgdoctor.collect.log_follow import Follower
 from sgdoctor.collect.metrics import Sample
 
 PERIOD = 2.0  # seconds between two pages
+_NAP = 0.2
 REQUEST_SECONDS = 5.0
 
 # Histograms whose differences are kept: all in 0.5.7 to 0.5.23 (the tokenizer's metrics collector).
@@ -61,33 +62,44 @@ class Histogram(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What one metrics page says: gauges of that moment, counters since the start (all DP ranks)."""
+    """What one metrics page says: gauges of that moment, counters since the start (all DP ranks).
+
+    None: it does not say. A counter is on the page from its first event on.
+    """
 
     at: float
+    model: str | None = None
     token_usage: float | None = None
     running: float | None = None
     queued: float | None = None
     accept_length: float | None = None
-    retracted: float = 0.0
-    finished: float = 0.0
-    prompt_tokens: float = 0.0
-    cached_tokens: float = 0.0
-    decoded_tokens: float = 0.0
-    prefilled_tokens: float = 0.0
+    retracted: float | None = None
+    finished: float | None = None
+    prompt_tokens: float | None = None
+    cached_tokens: float | None = None
+    decoded_tokens: float | None = None
+    prefilled_tokens: float | None = None
     first_token: Histogram = Histogram()
     between_tokens: Histogram = Histogram()
 
-    def restarted(self, before: Page) -> bool:
-        """Whether a counter went back, as only a new process makes it do."""
+    def counted(self, name: str, before: Page) -> float | None:
+        """Return what the counter ``name`` has counted since ``before``, a page of the same process."""
+        after = getattr(self, name)
+        return None if after is None else after - (getattr(before, name) or 0.0)
+
+    def of_another(self, before: Page) -> bool:
+        """Whether it is another process's page than ``before``: lower counters, or another model."""
         counters = ("retracted", "finished", "prompt_tokens", "decoded_tokens", "prefilled_tokens")
-        return any(getattr(self, name) < getattr(before, name) for name in counters)
+        lower = any((getattr(self, name) or 0.0) < (getattr(before, name) or 0.0) for name in counters)
+        return lower or (None not in (self.model, before.model) and self.model != before.model)
 
 
 class Window(msgspec.Struct):
-    """What came of watching a server.
+    """What came of watching a server for ``seconds``.
 
     ``pages`` are those since the last restart, the oldest first; ``missed`` counts the questions that got no
-    page, ``last`` says why the last one did not (empty: it did). ``logs`` read on meanwhile.
+    page, ``last`` says why the last one did not (empty: it did). ``several``: pages of more than one server
+    came in turn. ``cut_short``: it was ended before its time. ``logs`` read on meanwhile.
     """
 
     seconds: float
@@ -98,14 +110,20 @@ class Window(msgspec.Struct):
     last: str = ""
     last_kind: str = ""
     restarts: int = 0
+    several: bool = False
     without_metrics: bool = False
+    cut_short: bool = False
     logs: Sequence[Follower] = ()
 
 
 def watch(
-    where: Target | None, seconds: float, logs: Sequence[Follower] = (), tick: Tick | None = None
+    where: Target | None,
+    seconds: float,
+    logs: Sequence[Follower] = (),
+    tick: Tick | None = None,
+    ended: Callable[[], bool] = lambda: False,
 ) -> Window:
-    """Watch a server for ``seconds`` and return what it said; never raises.
+    """Watch a server for ``seconds``, or until ``ended``, and return what it said; never raises.
 
     ``where`` is asked for its metrics page every `PERIOD` seconds, ``logs`` are read on as they grow;
     ``tick`` gets the share of the time that is over. It takes no longer than ``seconds`` and one request.
@@ -123,11 +141,21 @@ def watch(
             tick(min(over / seconds, 1.0))
         if over >= seconds:
             return window
-        time.sleep(max(0.0, min(due + PERIOD, began + seconds) - time.monotonic()))
+        _sleep(min(due + PERIOD, began + seconds), ended)
+        if ended():
+            window.cut_short = True
+            window.seconds = time.monotonic() - began
+            return window
+
+
+def _sleep(until: float, ended: Callable[[], bool]) -> None:
+    while (left := until - time.monotonic()) > 0 and not ended():
+        time.sleep(min(left, _NAP))
 
 
 def _ask(where: Target, window: Window, began: float) -> None:
     answer = http_get.get(where, "/metrics", REQUEST_SECONDS)
+    without_gap = not window.last
     window.asked += 1
     window.last, window.last_kind = "", ""
     text = answer.body.decode(errors="replace") if answer.ok else ""
@@ -138,9 +166,15 @@ def _ask(where: Target, window: Window, began: float) -> None:
         window.last_kind = answer.kind
         return
     page = read_page(text, time.monotonic() - began)
-    if window.pages and page.restarted(window.pages[-1]):
+    if window.pages and page.running is None and window.pages[-1].running is not None:
+        window.missed += 1  # a server that has not run a batch yet, too
+        window.last = "a page without the scheduler's numbers"
+        return
+    if window.pages and page.of_another(window.pages[-1]):
+        # A server that is started again answers nothing for longer than a period.
+        window.several |= without_gap
+        window.restarts += not without_gap
         window.pages.clear()
-        window.restarts += 1
     window.pages.append(page)
 
 
@@ -156,24 +190,31 @@ def read_page(text: str, at: float) -> Page:
         ]
         return metrics.by_rank(found)
 
-    def counted(name: str) -> float:
-        """Add up a counter of the tokenizer, which has labels (cache_source) but no ranks."""
-        return sum(each.value for each in samples.get(name, []) if math.isfinite(each.value))
+    def counted(name: str) -> float | None:
+        values = metrics.finite(samples.get(name, []))
+        return sum(values) if values else None
+
+    def tokens(mode: str) -> float | None:
+        return sum(ranks("realtime_tokens_total", mode=mode)) if "realtime_tokens_total" in samples else None
 
     usage, accepted = ranks("token_usage"), [value for value in ranks("spec_accept_length") if value > 0]
     running, queued = ranks("num_running_reqs"), ranks("num_queue_reqs")
+    retracted, prompts = ranks("num_retracted_requests_total"), counted("prompt_tokens_total")
+    cached = counted("cached_tokens_total")
     return Page(
         at,
+        model=next((each.labels.get("model_name") for each in samples.get("num_running_reqs", [])), None),
         token_usage=max(usage) if usage else None,
         running=sum(running) if running else None,
         queued=sum(queued) if queued else None,
         accept_length=sum(accepted) / len(accepted) if accepted else None,
-        retracted=sum(ranks("num_retracted_requests_total")),
+        # Beside the gauges of their collectors, counters that are not there have counted nothing.
+        retracted=sum(retracted) if retracted or running else None,
         finished=counted("num_requests_total"),
-        prompt_tokens=counted("prompt_tokens_total"),
-        cached_tokens=counted("cached_tokens_total"),
-        decoded_tokens=sum(ranks("realtime_tokens_total", mode="decode")),
-        prefilled_tokens=sum(ranks("realtime_tokens_total", mode="prefill_compute")),
+        prompt_tokens=prompts,
+        cached_tokens=cached if cached is not None or prompts is None else 0.0,
+        decoded_tokens=tokens("decode"),
+        prefilled_tokens=tokens("prefill_compute"),
         first_token=_histogram(samples, FIRST_TOKEN),
         between_tokens=_histogram(samples, BETWEEN_TOKENS),
     )

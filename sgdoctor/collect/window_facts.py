@@ -17,6 +17,7 @@ _THIRDS = 3
 _LEAST_PAGES = 6  # below that, the beginning and the end are not told apart
 _MINUTE = 60.0
 _SHARE = 0.9
+_SEVERAL = "the pages of several servers came in turn: name each by its own URL instead of what they share"
 
 
 def lack(facts: Facts, reason: str = NEEDS) -> None:
@@ -28,9 +29,17 @@ def lack(facts: Facts, reason: str = NEEDS) -> None:
 
 def set_facts(facts: Facts, window: Window) -> None:
     """Set window.* from what was watched; what nothing told stays unknown."""
+    place = window.place or ", ".join(log.name for log in window.logs)
     facts.notes.extend(note for log in window.logs for note in log.notes)
+    if window.cut_short:
+        facts.notes.append(f"{place}: interrupted: it was watched for {window.seconds:.0f} s only")
     if window.restarts:
-        facts.notes.append(f"{window.place}: the server was started again while it was watched")
+        facts.notes.append(
+            f"{window.place}: the server was started again while it was watched; its flags and its model "
+            "are those from before that"
+        )
+    if window.several:
+        facts.notes.append(f"{window.place}: {_SEVERAL}")
     if window.missed and not window.without_metrics:
         facts.notes.append(
             f"{window.place}: {window.missed} of {window.asked} times no page: {window.last or 'too late'}"
@@ -67,6 +76,8 @@ def told(facts: Facts) -> str:
 def _why(window: Window) -> str:
     if window.without_metrics:
         return "the server has no metrics page (--enable-metrics)"
+    if window.several:
+        return f"{window.place}: {_SEVERAL}"
     if len(window.pages) < 2:
         return f"too few metrics pages in {window.seconds:g} s" + (f": {window.last}" if window.last else "")
     return f"nothing of it happened in {window.seconds:g} s"
@@ -78,7 +89,7 @@ class _Setter:
     def __init__(self, facts: Facts, window: Window) -> None:
         self.facts = facts
         self.window = window
-        self.pages = window.pages
+        self.pages = window.pages if not window.several else []
         self.seconds = self.pages[-1].at - self.pages[0].at if self.pages else 0.0
 
     def put(self, name: str, value: float | None, metric: str) -> None:
@@ -122,23 +133,21 @@ class _Setter:
             self.put("accept_length", _mean(lengths), "spec_accept_length")
 
     def counters(self, first: Page, last: Page) -> None:
-        self.put("finished_requests", last.finished - first.finished, "num_requests_total")
-        self.put(
-            "retractions_per_minute",
-            (last.retracted - first.retracted) * _MINUTE / self.seconds,
-            "num_retracted_requests_total",
-        )
-        self.put("retraction_peak", _peak(self.pages), "num_retracted_requests_total")
-        prompts = last.prompt_tokens - first.prompt_tokens
+        retracted = last.counted("retracted", first)
+        if retracted is not None:
+            rate = retracted * _MINUTE / self.seconds
+            self.put("retractions_per_minute", rate, "num_retracted_requests_total")
+            self.put("retraction_peak", _peak(self.pages), "num_retracted_requests_total")
+        self.put("finished_requests", last.counted("finished", first), "num_requests_total")
+        prompts, cached = last.counted("prompt_tokens", first), last.counted("cached_tokens", first)
         self.put("prompt_tokens", prompts, "prompt_tokens_total")
-        if prompts > 0:
-            cached = last.cached_tokens - first.cached_tokens
+        if prompts and cached is not None:
             self.put("cache_hit_rate", min(cached / prompts, 1.0), "cached_tokens_total")
-        tokens = last.decoded_tokens - first.decoded_tokens
-        self.put("decode_throughput", tokens / self.seconds, "realtime_tokens_total")
-        self.put("throughput_trend", _trend(self.pages), "realtime_tokens_total")
-        worked = tokens + last.prefilled_tokens - first.prefilled_tokens
-        self.put("worked_tokens", worked, "realtime_tokens_total")
+        tokens, prefilled = last.counted("decoded_tokens", first), last.counted("prefilled_tokens", first)
+        if tokens is not None and prefilled is not None:
+            self.put("decode_throughput", tokens / self.seconds, "realtime_tokens_total")
+            self.put("throughput_trend", _trend(self.pages), "realtime_tokens_total")
+            self.put("worked_tokens", tokens + prefilled, "realtime_tokens_total")
         self.latency("first_token", last.first_token.since(first.first_token), "time_to_first_token_seconds")
         between = last.between_tokens.since(first.between_tokens)
         self.latency("between_tokens", between, "inter_token_latency_seconds")
@@ -219,10 +228,10 @@ def _trend(pages: list[Page]) -> float | None:
 
 
 def _rate(before: Page, after: Page) -> float:
-    return (after.decoded_tokens - before.decoded_tokens) / max(after.at - before.at, 1e-9)
+    return (after.counted("decoded_tokens", before) or 0.0) / max(after.at - before.at, 1e-9)
 
 
 def _peak(pages: list[Page]) -> int:
     """Return on how many pages of any one minute the count of retractions had gone up."""
-    times = [after.at for before, after in pairwise(pages) if after.retracted > before.retracted]
+    times = [after.at for before, after in pairwise(pages) if after.counted("retracted", before)]
     return max((sum(0 <= other - at < _MINUTE for other in times) for at in times), default=0)

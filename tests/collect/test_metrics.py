@@ -57,6 +57,15 @@ def test_ranks_of_one_worker_count_once_workers_are_added_up() -> None:
     assert facts.value("metrics.token_usage") == 0.97
 
 
+def test_requests_with_and_without_streaming_are_added_up() -> None:
+    """From 0.5.17 on num_requests_total has the label is_streaming (metrics_collector.py)."""
+    lines = [
+        f'sglang:num_requests_total{{is_streaming="{each}"}} {count}'
+        for each, count in (("true", 30), ("false", 12))
+    ]
+    assert read("\n".join(lines)).value("metrics.finished_requests") == 42
+
+
 def test_a_gauge_without_a_number_is_unknown() -> None:
     assert not read('sglang:token_usage{tp_rank="0"} NaN\n').known("metrics.token_usage")
 

@@ -31,14 +31,28 @@ def moved(text: str, name: str, by: float, labels: str = "") -> str:
     return sample.sub(lambda found: f"{found[1]} {float(found[2]) + by}", text)
 
 
-def pages(*texts: str) -> Behaviour:
-    """Answer with one page after the other; the last one stays."""
-    left = list(texts)
+def turns(*each: str | None) -> Behaviour:
+    """Answer with one page after the other, with 503 where there is none; the last one stays."""
+    left = list(each)
 
     def behave(handler: Handler) -> None:
-        reply(200, (left.pop(0) if len(left) > 1 else left[0]).encode(), "text/plain")(handler)
+        text = left.pop(0) if len(left) > 1 else left[0]
+        (reply(503) if text is None else reply(200, text.encode(), "text/plain"))(handler)
 
     return behave
+
+
+def played(*each: str | None) -> Window:
+    """Watch a server until it has answered with each of these pages, and with the last one twice."""
+    with running({"/metrics": turns(*each)}) as there:
+        return window.watch(http_get.target(there.url), 60.0, ended=lambda: len(there.paths) > len(each))
+
+
+def without(text: str, name: str) -> str:
+    """Return the page without the samples of that name, as it is before the first event."""
+    kept = [line for line in text.split("\n") if not line.startswith(f"sglang:{name}{{")]
+    assert len(kept) < len(text.split("\n")), f"{name} is not on the page"
+    return "\n".join(kept)
 
 
 def watched(behaviour: Behaviour, seconds: float = 0.3) -> Window:
@@ -139,28 +153,124 @@ def test_dp_ranks_are_added_up_and_their_tensor_ranks_are_not() -> None:
     assert window.read_page(text, 0.0).queued == 11
 
 
-def test_a_server_is_asked_until_the_time_is_over() -> None:
-    seen = watched(pages(PAGE, moved(PAGE, "num_requests_total", 4)))
-    assert len(seen.pages) > 2
+def test_a_server_is_asked_again_and_again() -> None:
+    seen = played(PAGE, moved(PAGE, "num_requests_total", 4))
+    assert len(seen.pages) == 3
     assert (seen.missed, seen.last) == (0, "")
     assert facts_of(seen).value("window.finished_requests") == 4
 
 
 def test_the_progress_ends_at_all_of_it() -> None:
     shares: list[float] = []
-    with running({"/metrics": pages(PAGE)}) as there:
+    with running({"/metrics": turns(PAGE)}) as there:
         window.watch(http_get.target(there.url), 0.2, tick=shares.append)
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
 
 
+FRESH = moved(without(PAGE, "num_retracted_requests_total"), "num_requests_total", -60)
+
+
 def test_a_server_that_was_started_again_begins_a_new_window() -> None:
-    fresh = moved(PAGE, "num_requests_total", -60)
-    seen = watched(pages(PAGE, PAGE, fresh, moved(fresh, "num_requests_total", 1)))
-    assert seen.restarts == 1
+    seen = played(PAGE, PAGE, None, FRESH, moved(FRESH, "num_requests_total", 1))
+    assert (seen.restarts, seen.several) == (1, False)
     facts = facts_of(seen)
     assert facts.value("window.finished_requests") == 1
+    assert facts.value("window.retractions_per_minute") == 0
     assert any("started again" in note for note in facts.notes)
+
+
+def test_no_number_is_negative_whenever_the_server_was_started_again() -> None:
+    for at in range(1, 6):
+        seen = played(*[PAGE] * at, None, *[FRESH] * (6 - at))
+        facts = facts_of(seen)
+        assert seen.restarts == 1
+        numbers = [facts.value(name) for name in facts.vocabulary.specs if name.startswith("window.")]
+        assert all(number >= 0 for number in numbers if number is not None)
+
+
+def test_before_its_first_batch_a_new_server_has_no_numbers_on_its_page() -> None:
+    """The gauges are there from the first record of the scheduler on."""
+    empty = without(without(FRESH, "num_running_reqs"), "num_queue_reqs")
+    seen = played(PAGE, empty, empty, FRESH)
+    assert (seen.restarts, seen.several, seen.missed) == (1, False, 2)
+
+
+def test_pages_of_several_servers_behind_one_address_give_no_numbers() -> None:
+    """A counter that goes back from one page to the next is no restart, which takes longer."""
+    seen = played(PAGE, FRESH, PAGE, FRESH, PAGE, FRESH, PAGE)
+    assert seen.several
+    facts = facts_of(seen)
+    known = [name for name in facts.vocabulary.specs if name.startswith("window.") and facts.known(name)]
+    assert known == []
+    assert "the pages of several servers came in turn" in facts.get("window.decode_throughput").reason
+
+
+def test_a_model_that_changes_from_one_page_to_the_next_is_of_another_server() -> None:
+    other = PAGE.replace("/models/dense", "/models/other")
+    assert played(PAGE, other).several
+    assert played(PAGE, None, other).restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("gone", "unknown"),
+    [
+        ("realtime_tokens_total", ["decode_throughput", "throughput_trend", "worked_tokens"]),
+        ("prompt_tokens_total", ["prompt_tokens", "cache_hit_rate"]),
+        ("num_requests_total", ["finished_requests"]),
+        ("num_running_reqs", ["running_requests"]),
+        ("num_queue_reqs", ["queued_requests", "queued_least", "queue_growth"]),
+        ("token_usage", ["token_usage", "token_usage_peak"]),
+        ("time_to_first_token_seconds_bucket", ["first_token_seconds", "first_token_p90"]),
+    ],
+)
+def test_what_is_not_on_the_page_is_unknown(gone: str, unknown: list[str]) -> None:
+    facts = over(60.0, *[without(PAGE, gone)] * 7)
+    assert facts.missing(*(f"window.{name}" for name in unknown)) == [f"window.{name}" for name in unknown]
+
+
+def test_a_counter_is_on_the_page_from_its_first_event_on() -> None:
+    """Beside the scheduler's gauges, retractions that are not there are none, those that appear are new."""
+    never = without(PAGE, "num_retracted_requests_total")
+    assert over(60.0, never, never).value("window.retractions_per_minute") == 0
+    assert over(60.0, never, PAGE).value("window.retractions_per_minute") == 16
+    alone = "\n".join(line for line in never.split("\n") if "http_re" in line)
+    assert not over(60.0, alone, alone).known("window.retractions_per_minute")
+    nothing_cached = without(PAGE, "cached_tokens_total")
+    served = moved(nothing_cached, "prompt_tokens_total", 500)
+    assert over(60.0, nothing_cached, served).value("window.cache_hit_rate") == 0
+
+
+def test_requests_with_and_without_streaming_are_added_up() -> None:
+    """From 0.5.17 on these counters have the label is_streaming (srt/observability/metrics_collector.py)."""
+    lines = ['sglang:num_running_reqs{tp_rank="0"} 1.0']
+    for streaming, number in (("true", 30), ("false", 12)):
+        lines += [
+            f'sglang:{name}{{is_streaming="{streaming}",model_name="m"}} {number}'
+            for name in ("num_requests_total", "prompt_tokens_total", "time_to_first_token_seconds_sum")
+        ]
+    page = window.read_page("\n".join(lines), 0.0)
+    assert (page.finished, page.prompt_tokens, page.first_token.total) == (42, 42, 42)
+
+
+def test_priorities_are_part_of_the_sum() -> None:
+    """With --enable-priority-scheduling the sum has an empty one, each its own (0.5.10 and later)."""
+    lines = [
+        f'sglang:num_queue_reqs{{dp_rank="{rank}",priority="{each}"}} {number}'
+        for rank in (0, 1)
+        for each, number in (("", 7), ("0", 5), ("9", 2))
+    ]
+    assert window.read_page("\n".join(lines), 0.0).queued == 14
+
+
+def test_cached_tokens_of_all_sources_are_added_up() -> None:
+    """Each source has a label from 0.5.9 on: device, host, storage; before that there was one number."""
+    parts = "\n".join(
+        f'sglang:cached_tokens_total{{cache_source="{source}"}} {number}'
+        for source, number in (("device", 60), ("host", 30), ("storage_file", 10))
+    )
+    whole = 'sglang:cached_tokens_total{model_name="m"} 100'
+    assert window.read_page(parts, 0.0).cached_tokens == window.read_page(whole, 0.0).cached_tokens == 100
 
 
 def test_a_server_without_a_metrics_page_is_not_asked_again() -> None:
