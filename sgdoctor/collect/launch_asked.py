@@ -16,8 +16,8 @@ from sgdoctor import redact
 from sgdoctor.collect import installed_release
 from sgdoctor.collect.launch import LaunchCommand, safe_text
 from sgdoctor.facts import Facts
-from sgdoctor.upstream import catalogue
-from sgdoctor.upstream.before_argparse import Refused, config_arguments, config_index, serve_arguments
+from sgdoctor.upstream import before_argparse, catalogue
+from sgdoctor.upstream.before_argparse import Refused, config_arguments, config_index
 from sgdoctor.upstream.flags import Parsed, Parser, Retired, Token, parser_for
 from sgdoctor.vocabulary import FactTypeError
 
@@ -111,11 +111,15 @@ def _before_argparse(reading: _Reading, read: Callable[[Path], bytes]) -> None:
     release = Version(reading.release.version)
     try:
         if reading.command.entry == "serve":
-            reading.words, kind = serve_arguments(reading.words, release)
-            if kind not in ("auto", "llm"):
-                reading.notes.append(
-                    f"{reading.command.place()}: starts a server of type {kind}, which is not looked at"
+            reading.words, kind = before_argparse.serve_arguments(reading.words, release)
+            if (model := before_argparse.other_server(reading.words, kind)) is not None:
+                kind = "diffusion" if kind == "auto" else kind
+                reading.words, reading.doubt = (
+                    model,
+                    f"{reading.command.place()}: starts a server of type {kind}",
                 )
+                reading.notes.append(f"{reading.doubt}, which is not looked at")
+                return
         at = config_index(reading.words)
         if at is None:
             _note_ignored_config(reading)

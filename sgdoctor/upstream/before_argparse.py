@@ -17,6 +17,26 @@ _POSITIONAL = Version("0.5.16")  # it takes the model as its first word
 _MODEL_TYPES_CHECKED = Version("0.5.18")  # from here on installed backends add types
 _MERGER_KNOWS_PARSER = Version("0.5.8")
 _MERGER_KNOWS_ALIASES = Version("0.5.23")
+# What the diffusion server has in all releases from 0.5.7 to 0.5.23 (multimodal_gen/runtime/server_args.py),
+# and the language model server in none.
+_DIFFUSION_FLAGS = frozenset(
+    {
+        "--dit-cpu-offload",
+        "--dit-layerwise-offload",
+        "--enable-cfg-parallel",
+        "--hsdp-replicate-dim",
+        "--hsdp-shard-dim",
+        "--image-encoder-cpu-offload",
+        "--num-gpus",
+        "--pin-cpu-memory",
+        "--ring-degree",
+        "--sp-degree",
+        "--text-encoder-cpu-offload",
+        "--ulysses-degree",
+        "--use-fsdp-inference",
+        "--vae-cpu-offload",
+    }
+)
 
 
 class Refused(Exception):  # noqa: N818 (ends SGLang's start, reported as a value)
@@ -41,6 +61,22 @@ def serve_arguments(words: Sequence[Token], release: Version) -> tuple[list[Toke
     if not named and all(word.known for word in rest) and not {"-h", "--help"} & set(rest):
         raise Refused("Error: --model-path is required. Please provide the path to the model.")
     return rest, kind
+
+
+def other_server(words: Sequence[Token], kind: str) -> list[Token] | None:
+    """Return the model's words when ``sglang serve`` starts no language model server with these, else None.
+
+    With ``kind`` auto the model decides (get_is_diffusion_model in sglang/cli/utils.py, 0.5.7 to 0.5.23),
+    which may lie on the Hub alone: then a flag tells that only the diffusion server has.
+    """
+    if kind == "llm":
+        return None
+    if kind == "auto" and not any(word.partition("=")[0] in _DIFFUSION_FLAGS for word in words):
+        return None
+    at = next((number for number, word in enumerate(words) if word in ("--model-path", "--model")), None)
+    if at is not None:
+        return list(words[at : at + 2])
+    return [word for word in words if not word.known or word.startswith(("--model-path=", "--model="))]
 
 
 def _model_type(words: Sequence[Token]) -> tuple[str, list[Token]]:

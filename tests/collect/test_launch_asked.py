@@ -215,6 +215,31 @@ def test_where_the_model_stands(command: str, version: str, invalid: str | None)
         assert value(facts, "asked.model_path") == "m"
 
 
+@pytest.mark.parametrize(
+    ("command", "version"),
+    [
+        ("sglang serve --model-path black-forest-labs/FLUX.1-dev --num-gpus 2 --ulysses-degree=2", "0.5.9"),
+        ("sglang serve --model-type diffusion --model-path=m --output-path out", "0.5.12"),
+        ("sglang serve --model-type diffusion $ARGS --output-path out", "0.5.12"),
+    ],
+)
+def test_a_diffusion_server_has_other_flags(command: str, version: str):
+    facts = asked(command, version=version)
+    for name in ("launch.unrecognized", "launch.abbreviated", "launch.invalid", "asked.tp_size"):
+        assert not facts.known(name), name
+    assert facts.value("asked.model_path") in ("black-forest-labs/FLUX.1-dev", "m", None)
+    assert "launch.sh:1: starts a server of type diffusion, which is not looked at" in facts.notes
+
+
+def test_a_language_model_server_has_no_such_flags():
+    """`python -m sglang.launch_server` starts no other server, and neither does --model-type llm."""
+    for command in (
+        "python3 -m sglang.launch_server --model-path m --num-gpus 2",
+        "sglang serve --model-type llm --model-path m --num-gpus 2",
+    ):
+        assert value(asked(command), "launch.unrecognized") == ["--num-gpus"]
+
+
 # --- configuration files --------------------------------------------------------------------------------
 
 CONFIG = """
