@@ -21,6 +21,27 @@ HEALTH_SECONDS = 25.0
 BAR = 20  # characters
 
 
+class _Ending:
+    """Whether the watching of this process has begun, and whether it is to end before its time.
+
+    Plain values: a signal handler that took a lock could wait for the thread that it interrupted.
+    """
+
+    begun = False
+    asked_for = False
+
+
+def begin() -> None:
+    """Forget what was ended before."""
+    _Ending.begun = _Ending.asked_for = False
+
+
+def end() -> bool:
+    """End all watching of this process; return whether any had begun. A signal handler may call it."""
+    _Ending.asked_for = _Ending.begun
+    return _Ending.begun
+
+
 def wanted(sources: Sources) -> None:
     """Raise UsageError where the sources cannot be watched, before anything is asked."""
     from sgdoctor.collect import log_follow
@@ -50,15 +71,23 @@ def watch(live: Gathered, sources: Sources, say: Progress) -> None:
     where = http_get.target(sources.url, sources.api_key) if sources.url else None
     what = f"watching {where.url if where is not None else ', '.join(sources.logs)}"
     health = _Health(facts, where, seconds)
+    _Ending.begun = True
     with contextlib.ExitStack() as opened:
         logs = [opened.enter_context(contextlib.closing(Follower(name))) for name in sources.logs]
-        seen = window.watch(where, seconds, logs, lambda share: say(f"{what} {bar(share)}"))
-    health.take()
+        seen = window.watch(
+            where, seconds, logs, lambda share: say(f"{what} {bar(share)}"), lambda: _Ending.asked_for
+        )
+    if not seen.cut_short:
+        health.take()
     if seen.pages or (where is not None and not facts.known("server.health")):
-        place = f"{where.url}/metrics for {seconds:g} s" if where is not None else what
+        place = f"{where.url}/metrics for {seen.seconds:.3g} s" if where is not None else what
         live.looked.append(Looked("metrics", place, "partly" if seen.missed else "understood", seen.last))
     if where is not None and seen.last_kind in http_get.NOT_REACHED:
         _gone(facts, where, seen.last_kind, seen.last)
+    if seen.cut_short and seen.seconds < LEAST:
+        facts.notes.append(f"{what}: interrupted after {seen.seconds:.1f} s, too short to tell anything")
+        window_facts.lack(facts, f"interrupted after {seen.seconds:.1f} s")
+        return
     window_facts.set_facts(facts, seen)
 
 

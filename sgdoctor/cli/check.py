@@ -71,6 +71,7 @@ def command(**options: Any) -> int:
     Nothing is changed, and no server is asked for more than its status.
     """
     from sgdoctor import baseline, config
+    from sgdoctor.cli.interrupts import ends_the_watching
     from sgdoctor.cli.output import complain, emit, emit_json, keep, save, writable
     from sgdoctor.cli.progress import Progress
     from sgdoctor.examine import check
@@ -97,7 +98,7 @@ def command(**options: Any) -> int:
     keep("--write-baseline", new_baseline, read)
     known_too = [("--baseline", options["baseline"]), ("--write-baseline", new_baseline)]
     keep("--output", output, [*read, *known_too])
-    with Progress() as progress:
+    with ends_the_watching(sources), Progress() as progress:
         report = check(
             sources,
             select=choice.select,

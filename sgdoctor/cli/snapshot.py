@@ -32,6 +32,7 @@ anywhere; check --environment takes it as the machine that a launch is planned f
 @source_options
 def command(**options: Any) -> int:
     """Write all facts about a deployment to one file."""
+    from sgdoctor.cli.interrupts import ends_the_watching
     from sgdoctor.cli.output import complain, emit_json, keep, save, writable
     from sgdoctor.cli.progress import Progress
     from sgdoctor.examine import snapshot
@@ -42,7 +43,7 @@ def command(**options: Any) -> int:
         writable(output)
     sources = sources_from(options)
     keep("--output", None if to_stdout else output, sources.files())
-    with Progress() as progress:
+    with ends_the_watching(sources), Progress() as progress:
         text = snapshot(sources, progress=progress.say)
     if to_stdout:
         emit_json(text)

@@ -32,7 +32,7 @@ def set_facts(facts: Facts, window: Window) -> None:
     place = window.place or ", ".join(log.name for log in window.logs)
     facts.notes.extend(note for log in window.logs for note in log.notes)
     if window.cut_short:
-        facts.notes.append(f"{place}: interrupted: it was watched for {window.seconds:.0f} s only")
+        facts.notes.append(f"{place}: interrupted; this is about the {window.seconds:.0f} s until then")
     if window.restarts:
         facts.notes.append(
             f"{window.place}: the server was started again while it was watched; its flags and its model "
