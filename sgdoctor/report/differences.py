@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from sgdoctor.compare.model import Diff, Difference, Side, Totals
-from sgdoctor.report.layout import NARROWEST, Line, Span, flow, printable, words
+from sgdoctor.report.layout import NARROWEST, Line, Page, Span, flow, printable, words
 from sgdoctor.report.words import bare
 
 MARGIN = 9  # "changed" and two spaces
@@ -23,7 +23,7 @@ def render(diff: Diff, *, width: int = 80, verbose: bool = False, encoding: str 
 
     ``verbose``: what is minor, and the notes of each file, too.
     """
-    page = _Page(max(width, NARROWEST), encoding)
+    page = _DiffPage(max(width, NARROWEST), encoding)
     lines = page.title(diff)
     shown = [each for each in diff.differences if verbose or not each.minor]
     blocks = [line for each in shown for line in page.difference(each)] or page.nothing(diff)
@@ -38,14 +38,7 @@ def render(diff: Diff, *, width: int = 80, verbose: bool = False, encoding: str 
     return [*lines, [], *page.totals(diff, verbose=verbose)]
 
 
-class _Page:
-    def __init__(self, width: int, encoding: str) -> None:
-        self.width = width
-        self.encoding = encoding
-
-    def words(self, text: str, style: str = "") -> list[Span]:
-        return words(printable(text, self.encoding), style)
-
+class _DiffPage(Page):
     def entry(self, label: str, style: str, pieces: list[Span]) -> list[Line]:
         return flow(pieces, self.width, MARGIN, [(label, style)])
 

@@ -77,6 +77,18 @@ def words(text: str, style: str = "") -> list[Span]:
     return [(word, style) for word in _WORD.findall(text)]
 
 
+class Page:
+    """What is laid out at ``width`` columns, in characters that ``encoding`` has."""
+
+    def __init__(self, width: int, encoding: str) -> None:
+        self.width = width
+        self.encoding = encoding
+
+    def words(self, text: str, style: str = "") -> list[Span]:
+        """Return the words of ``text`` as they can be shown."""
+        return words(printable(text, self.encoding), style)
+
+
 def flow(
     pieces: Iterable[Span], width: int, indent: int = 0, first: Iterable[Span] = (), *, hang: int = 0
 ) -> list[Line]:

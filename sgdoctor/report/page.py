@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from sgdoctor.engine.model import Rule
-from sgdoctor.report.layout import Line, Span, command, flow, printable, words
+from sgdoctor.report.layout import Line, Page, command, flow, printable, words
 from sgdoctor.report.words import action
 
 MARGIN = 10  # "verified" and two spaces
@@ -18,7 +18,7 @@ def render(
     rule: Rule, facts: Mapping[str, str], *, file: str = "", width: int = 80, encoding: str = "utf-8"
 ) -> list[Line]:
     """Lay out the page of ``rule``; ``facts`` are the names its conditions read, with what each is."""
-    page = _Page(width, encoding)
+    page = _RulePage(width, encoding)
     case = rule.case if isinstance(rule.case, str) else ", ".join(rule.case)
     kind = f"{rule.impact}, confidence {rule.confidence}, case {case}"
     lines = flow(
@@ -46,14 +46,7 @@ def render(
     return lines
 
 
-class _Page:
-    def __init__(self, width: int, encoding: str) -> None:
-        self.width = width
-        self.encoding = encoding
-
-    def words(self, text: str, style: str = "") -> list[Span]:
-        return words(printable(text, self.encoding), style)
-
+class _RulePage(Page):
     def section(self, label: str, text: str, style: str = "") -> list[Line]:
         return flow(self.words(text, style), self.width, MARGIN, [(label, "label")])
 

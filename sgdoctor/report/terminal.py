@@ -10,7 +10,7 @@ from sgdoctor.engine.model import Evidence, Finding, Recommendation
 from sgdoctor.facts import NOT_ASKED
 from sgdoctor.report import changes, drift
 from sgdoctor.report.header import deciding, header, joined, looked
-from sgdoctor.report.layout import NARROWEST, Line, Span, columns, command, flow, printable, words
+from sgdoctor.report.layout import NARROWEST, Line, Page, Span, columns, command, flow, printable, words
 from sgdoctor.report.model import DeploymentReport, Report, Summary, Suppressed, UndecidedRule
 from sgdoctor.report.view import nothing_found, remarks
 from sgdoctor.report.words import FIRST, QUIET, action, is_absence, literal, phrase
@@ -40,7 +40,7 @@ def render(
 
     :func:`sgdoctor.report.layout.plain` and :func:`sgdoctor.report.colour.painted` write the lines.
     """
-    page = _Page(max(width, NARROWEST), encoding, verbose=verbose, alone=len(report.deployments) == 1)
+    page = _ReportPage(max(width, NARROWEST), encoding, verbose=verbose, alone=len(report.deployments) == 1)
     page.severities = {name: report.settings for name in severities if verbose and report.settings}
     blocks = [page.deployment(each) for each in report.deployments]
     if not blocks:
@@ -50,20 +50,16 @@ def render(
     return _separated([*blocks, *([differ] if differ else []), page.totals(report)])
 
 
-class _Page:
+class _ReportPage(Page):
     """Lays out one report."""
 
     def __init__(self, width: int, encoding: str, *, verbose: bool, alone: bool = True) -> None:
-        self.width = width
-        self.encoding = encoding
+        super().__init__(width, encoding)
         self.verbose = verbose
         self.alone = alone
         self.severities: dict[
             str, str
         ] = {}  # rules whose severity is not their own, and the file that set it
-
-    def words(self, text: str, style: str = "") -> list[Span]:
-        return words(printable(text, self.encoding), style)
 
     def name(self, text: str) -> str:
         """Return a name as it can be shown on one line, its spaces kept."""
@@ -268,7 +264,7 @@ class _Page:
 
 def counted(summary: Summary) -> str:
     """Return the number of findings of each severity, in words."""
-    return " ".join(word for word, _ in _Page(NARROWEST, "utf-8", verbose=True).counts(summary))
+    return " ".join(word for word, _ in _ReportPage(NARROWEST, "utf-8", verbose=True).counts(summary))
 
 
 def _by_place(evidence: list[Evidence]) -> dict[str, list[Evidence]]:
