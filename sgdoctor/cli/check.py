@@ -14,7 +14,7 @@ from sgdoctor.cli.sources import SourcesCommand, source_options, sources_from
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sgdoctor.report.model import Report
+    from sgdoctor.report.model import FailOn, Report
 
 SEVERITIES = ("error", "warning", "info", "never")
 
@@ -113,7 +113,9 @@ def command(**options: Any) -> int:
         save(new_baseline, baseline.dump(report))
     report = baseline.apply(report, known)
     severities = settings.settings.severity if settings is not None else ()
-    rendered = partial(_rendered, report, options["form"], severities, verbose=options["verbose"])
+    rendered = partial(
+        _rendered, report, options["form"], severities, choice.fail_on, verbose=options["verbose"]
+    )
     if output is None:
         write = emit_json if options["form"] in ("json", "sarif") else emit
         write(rendered(to_file=False))
@@ -128,11 +130,13 @@ def codes(given: tuple[str, ...]) -> list[str]:
     return [code.strip() for each in given for code in each.split(",") if code.strip()]
 
 
-def _rendered(report: Report, form: str, severities: Iterable[str], *, verbose: bool, to_file: bool) -> str:
+def _rendered(
+    report: Report, form: str, severities: Iterable[str], fail_on: FailOn, *, verbose: bool, to_file: bool
+) -> str:
     from sgdoctor.report import formats
 
     if form in formats.FORMATS:
-        return formats.render(report, form, verbose=verbose)
+        return formats.render(report, form, verbose=verbose, fail_on=fail_on)
     from sgdoctor.cli.terminal import show
     from sgdoctor.report import terminal
 

@@ -6,20 +6,21 @@ import importlib
 
 TYPE_CHECKING = False  # typing alone is a good part of the time of --help
 if TYPE_CHECKING:
-    from sgdoctor.report.model import Report
+    from sgdoctor.report.model import FailOn, Report
 
 # Those that are the same wherever they go; "terminal" depends on the terminal and is not among them.
 FORMATS = ("plain", "json", "sarif", "junit", "github", "markdown", "html")
 
 
-def render(report: Report, form: str, *, verbose: bool = False) -> str:
+def render(report: Report, form: str, *, verbose: bool = False, fail_on: FailOn = "error") -> str:
     """Return ``report`` in the format named ``form``, with a newline at its end.
 
-    ``verbose`` shows what is only suspected too, which JSON always has. Raises KeyError for a name that is
-    not in FORMATS.
+    ``verbose`` shows what is only suspected too, which JSON always has; ``fail_on`` decides which cases of
+    JUnit fail. Raises KeyError for a name that is not in FORMATS.
     """
     if form not in FORMATS:
         raise KeyError(form)
     module = importlib.import_module(f"sgdoctor.report.{form}")
-    text: str = module.render(report) if form == "json" else module.render(report, verbose=verbose)
+    asked = {"json": {}, "junit": {"verbose": verbose, "fail_on": fail_on}}
+    text: str = module.render(report, **asked.get(form, {"verbose": verbose}))
     return text

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET  # only written here, nothing foreign is parsed
 
-from sgdoctor.engine.model import Finding
+from sgdoctor.engine.model import Finding, Severity
 from sgdoctor.report import places, view
 from sgdoctor.report.header import header
 from sgdoctor.report.layout import printable
-from sgdoctor.report.model import DeploymentReport, Report
+from sgdoctor.report.model import DeploymentReport, FailOn, Report, fails
 
 FAILURE, ERROR, SKIPPED = "failure", "error", "skipped"
 
 
-def render(report: Report, *, verbose: bool = False) -> str:
+def render(report: Report, *, verbose: bool = False, fail_on: FailOn = "error") -> str:
     """Return ``report`` as JUnit XML, in ASCII.
 
-    Errors and warnings fail; what is for information passes, with its text. What could not be decided, is
-    suppressed or in the baseline is skipped; a rule that broke and a source that gave nothing are errors.
-    What does not apply is left out.
+    What is found at or above ``fail_on`` fails, as it does the command; what is below it passes, with its
+    text. What could not be decided, is suppressed or in the baseline is skipped; a rule that broke and a
+    source that gave nothing are errors. What does not apply is left out.
     """
     suites = ET.Element("testsuites", name="sgdoctor")
     for deployment in report.deployments:
-        suites.append(_suite(deployment, verbose=verbose))
+        suites.append(_suite(deployment, fail_on, verbose=verbose))
     said = [*report.notes, *(view.differ(each) for each in report.drift)]
     if said:
         about = ET.SubElement(suites, "testsuite", name="sgdoctor", tests="0", failures="0", errors="0")
@@ -34,14 +34,14 @@ def render(report: Report, *, verbose: bool = False) -> str:
     return written.decode("ascii") + "\n"
 
 
-def _suite(deployment: DeploymentReport, *, verbose: bool) -> ET.Element:
+def _suite(deployment: DeploymentReport, fail_on: FailOn, *, verbose: bool) -> ET.Element:
     suite = ET.Element("testsuite", name=printable(deployment.name))
     told = ET.SubElement(suite, "properties")
     about = {"deployment": " · ".join(header(deployment))}
     about |= {f"looked at {each.place}": each.said or each.state for each in deployment.looked_at}
     for name, value in about.items():
         ET.SubElement(told, "property", name=printable(name), value=printable(value))
-    cases = [*_cases(deployment, verbose=verbose)]
+    cases = [*_cases(deployment, fail_on, verbose=verbose)]
     for case in sorted(cases, key=lambda each: each.get("name", "")):
         case.set("classname", printable(deployment.name))
         suite.append(case)
@@ -57,14 +57,14 @@ def _count(element: ET.Element, **tags: str) -> None:
         element.set(name, str(sum(1 for _ in element.iter(tag))))
 
 
-def _cases(deployment: DeploymentReport, *, verbose: bool) -> Iterator[ET.Element]:
+def _cases(deployment: DeploymentReport, fail_on: FailOn, *, verbose: bool) -> Iterator[ET.Element]:
     for finding in view.findings(deployment, verbose=verbose):
-        yield _found(finding, deployment)
+        yield _found(finding, deployment, fail_on)
     for change in view.changes(deployment, verbose=verbose):
         said = f"{view.moved(deployment)}: {change.message}"
         case = _case(f"{change.kind} {change.subject}")
-        text = "\n".join([said, f"do: {change.do}"] if change.do else [said])
-        _fail(case, change.severity, said, text, sure=not change.minor)
+        do = [f"do: {change.do}"] if change.do else []
+        _tell(case, change.severity, [said, *do], failed=not change.minor and fails(change.severity, fail_on))
         yield case
     for muted in deployment.suppressed:
         yield _case(
@@ -92,7 +92,7 @@ def _case(name: str, outcome: str = "", message: str = "") -> ET.Element:
     return case
 
 
-def _found(finding: Finding, deployment: DeploymentReport) -> ET.Element:
+def _found(finding: Finding, deployment: DeploymentReport, fail_on: FailOn) -> ET.Element:
     place = places.of(finding, deployment)
     at = f"{place.path}:{place.line}" if place.line else place.path
     lines = [view.message(finding), f"at: {at}"]
@@ -101,14 +101,15 @@ def _found(finding: Finding, deployment: DeploymentReport) -> ET.Element:
     lines.append(f"why: {' '.join(finding.why.split())}")
     case = _case(finding.code)
     sure = finding.confidence != "low"
-    _fail(case, finding.severity, f"{finding.severity}: {view.message(finding)}", "\n".join(lines), sure=sure)
+    _tell(case, finding.severity, lines, failed=sure and fails(finding.severity, fail_on))
     return case
 
 
-def _fail(case: ET.Element, severity: str, message: str, text: str, *, sure: bool) -> None:
-    """Let ``case`` fail; what is only worth knowing, or only suspected, is no failure but its output."""
-    if sure and severity != "info":
-        failure = ET.SubElement(case, FAILURE, type=severity, message=printable(message))
-        failure.text = printable(text)
+def _tell(case: ET.Element, severity: Severity, lines: list[str], *, failed: bool) -> None:
+    """Let ``case`` fail with ``lines``; where it does not, they are its output."""
+    said = f"{severity}: {lines[0]}"
+    if failed:
+        failure = ET.SubElement(case, FAILURE, type=severity, message=printable(said))
+        failure.text = printable("\n".join(lines))
     else:
-        ET.SubElement(case, "system-out").text = printable(text)
+        ET.SubElement(case, "system-out").text = printable("\n".join([said, *lines[1:]]))

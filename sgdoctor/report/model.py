@@ -267,13 +267,17 @@ def without_entered(changes: Iterable[Change], codes: Collection[str]) -> list[C
     return [each for each in changes if each.kind != "rule-entered" or each.subject not in codes]
 
 
+def fails(severity: Severity, fail_on: FailOn) -> bool:
+    """Whether something of this severity is at or above ``fail_on``."""
+    return fail_on != "never" and SEVERITIES.index(severity) <= SEVERITIES.index(fail_on)
+
+
 def exit_code(report: Report, fail_on: FailOn = "error", *, strict: bool = False) -> int:
     """Return the exit code of ``report``, the same for every format (docs/exit-codes.md).
 
     Findings at or above ``fail_on`` win over a rule that broke, which wins over what could not be decided.
     """
-    worst = report.worst
-    if fail_on != "never" and worst and SEVERITIES.index(worst) <= SEVERITIES.index(fail_on):
+    if report.worst and fails(report.worst, fail_on):
         return FOUND
     if report.summary.broken:
         return INTERNAL

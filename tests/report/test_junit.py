@@ -10,7 +10,7 @@ from lxml import etree
 
 from sgdoctor.report import junit
 from sgdoctor.report.layout import printable
-from sgdoctor.report.model import Report, Suppressed
+from sgdoctor.report.model import Change, Report, Suppressed, exit_code
 
 from .hostile import reports
 
@@ -32,17 +32,56 @@ def outcomes(suite):
 def test_a_case_a_rule(scenario):
     [suite] = suites_of(Report.of([scenario]))
     found = outcomes(suite)
-    assert found["SEC101"] == "failure"
-    assert found["ENV102"] == "system-out"  # for information: no failure
+    assert found["SEC101"] == "system-out"  # a warning: the command ends with 0
+    assert found["ENV102"] == "system-out"
     assert found["NET101"] == "skipped"
     assert found["ARG142"] == "passed"
     assert not any(name.startswith("QNT") for name in found)  # does not apply
     assert suite.get("tests") == str(len(suite.findall("testcase")))
-    assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("3", "0", "15")
+    assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("0", "0", "15")
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "failed"),
+    [
+        ("error", ["RUN101"]),
+        ("warning", ["CFG101", "RUN101", "flag-gone --x"]),
+        ("info", ["CFG101", "ENV102", "RUN101", "flag-gone --x"]),
+        ("never", []),
+    ],
+)
+def test_a_case_fails_where_its_finding_makes_the_command_fail(finding, deployment, fail_on, failed):
+    gone = Change(
+        kind="flag-gone",
+        subject="--x",
+        before="--x",
+        after=None,
+        release="0.5.20",
+        severity="warning",
+        message="--x is gone.",
+    )
+    found = [
+        finding("RUN101", "error"),
+        finding("CFG101", "warning"),
+        finding("ENV102", "info"),
+        finding("MEM990", "error", confidence="low"),
+    ]
+    report = Report.of([deployment(findings=found, changes=[gone], moved_from="0.5.10")])
+    [suite] = suites_of(report, fail_on=fail_on, verbose=True)
+    assert [name for name, outcome in sorted(outcomes(suite).items()) if outcome == "failure"] == failed
+    assert suite.get("failures") == str(len(failed))
+    assert bool(failed) == (exit_code(report, fail_on) == 1)
+
+
+def test_what_is_below_the_threshold_passes_with_its_text(scenario):
+    [suite] = suites_of(Report.of([scenario]))
+    text = suite.find("testcase[@name='ARG103']/system-out").text
+    assert text.startswith("warning: --enable-flashinfer-allreduce-fusion does nothing on this GPU")
+    assert "do: remove --enable-flashinfer-allreduce-fusion" in text
 
 
 def test_a_failure_says_where_and_what_to_do(scenario):
-    [suite] = suites_of(Report.of([scenario]))
+    [suite] = suites_of(Report.of([scenario]), fail_on="warning")
     failure = suite.find("testcase[@name='ARG103']/failure")
     assert failure.get("type") == "warning"
     assert "at: launch-fusion.sh:15" in failure.text
@@ -77,7 +116,7 @@ def test_what_could_not_be_decided_at_all_is_an_error(deployment):
 @settings(max_examples=20, deadline=None)
 @given(reports())
 def test_any_text_comes_back(verbose, report):
-    suites = suites_of(report, verbose=verbose)
+    suites = suites_of(report, verbose=verbose, fail_on="warning")
     assert junit.render(report).isascii()
     *suites, said = suites
     assert said.find("system-out").text.startswith(printable(report.notes[0]))
