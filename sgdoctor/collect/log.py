@@ -23,6 +23,7 @@ def read_logs(
 
     ``patterns`` maps rule codes to RE2 patterns, each looked for in the text of every record, without its
     prefix; a `.` is a byte. ``facts.matches`` gets the number of lines on which one was found, and the first.
+    Of a log that holds several starts of the server only the last one counts.
 
     Raises UsageError when a log cannot be opened or a pattern is none, and Undecided, after all were read,
     when one of them holds no record of SGLang's.
@@ -171,9 +172,7 @@ def _has_start(reading: Reading) -> bool:
 def _starting(reading: Reading) -> float | None:
     """Return the seconds from the first record of the last start to the last record."""
     run = reading.events.run
-    first = (
-        run.banner_time if reading.events.starts > 1 else reading.head.first_time or reading.tail.first_time
-    )
+    first = reading.head.first_time or reading.tail.first_time if reading.begins == 1 else run.banner_time
     last = reading.tail.last_time or reading.head.last_time
     if not _has_start(reading):
         return None

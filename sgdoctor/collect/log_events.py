@@ -45,7 +45,11 @@ class Retractions(msgspec.Struct):
 class Run:
     """What one start of a server has said so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: int = 0) -> None:
+        self.line = line  # on which the start shows first
+        self.launched = False  # whether that is a line from before the banner
+        self.refused = False  # whether it ended at its arguments
+        self.nodes: list[Any] = []  # whose banners there were: nodes can share a log
         self.banner: Seen | None = None  # Banner
         self.banner_time = ""
         self.began = False
@@ -60,7 +64,7 @@ class Run:
 
     @property
     def went_on(self) -> bool:
-        """Whether anything came after the banner."""
+        """Whether anything came that follows a banner."""
         return bool(self.began or self.weights or self.capacities or self.moe or self.ready or self.listening)
 
 
@@ -109,6 +113,8 @@ class Events:
         self.starts = 0
         self._broken: _Broken | None = None
         self._takers: dict[str, Callable[[_Found], bool]] = {
+            "entrypoint": self._entrypoint,
+            "refused": self._refused,
             "banner": self._banner,
             "begin": self._begin,
             "weights": self._weights,
@@ -161,18 +167,41 @@ class Events:
         self._start(found, banner)
         return True
 
+    def _begins(self, line: int) -> None:
+        self.run = Run(line)
+        self.starts += 1
+
+    def _entrypoint(self, found: _Found) -> bool:
+        self._begins(found.line)
+        self.run.launched = True
+        return True
+
+    def _refused(self, found: _Found) -> bool:
+        """Take the end of a start at its arguments; it may be the first that is seen of it."""
+        run = self.run
+        if not run.launched or run.refused or run.banner or run.went_on:
+            self._entrypoint(found)
+        self.run.refused = True
+        return True
+
     def _start(self, found: _Found, banner: Banner) -> None:
         time = found.record.time.decode()
-        again = self.run.banner is not None and (
-            self.run.went_on or not _within(self.run.banner_time, time, _SAME_START_SECONDS)
-        )
-        if again or (self.run.banner is None and self.run.went_on):
-            self.run = Run()
-            self.starts += 1
-        elif self.run.banner is None:
-            self.starts += 1
-        self.run.banner = Seen(banner, found.line)
-        self.run.banner_time = time
+        node = banner.values.get("node_rank", 0)
+        if not self._same_start(node, time):
+            self._begins(found.line)
+        if self.run.banner is None or node in self.run.nodes or node == 0:
+            self.run.banner = Seen(banner, found.line)
+        if not self.run.nodes:
+            self.run.banner_time = time
+        self.run.nodes.append(node)
+
+    def _same_start(self, node: Any, time: str) -> bool:
+        """Whether a node's banner belongs to the start that is being read."""
+        if self.run.banner is None:
+            return self.run.launched and not (self.run.refused or self.run.went_on)
+        if node not in self.run.nodes:
+            return True
+        return not self.run.went_on and _within(self.run.banner_time, time, _SAME_START_SECONDS)
 
     def _begin(self, _: _Found) -> bool:
         self.run.began = True

@@ -15,6 +15,8 @@ from sgdoctor.upstream import log_grammar
 from sgdoctor.upstream.log_end import End, Line, end_of
 from sgdoctor.upstream.log_release import Fit
 from sgdoctor.upstream.log_stage import stage_of
+from sgdoctor.upstream.log_start import Line as LineBefore
+from sgdoctor.upstream.log_start import first_line
 
 TAIL = 1 << 20
 # A log that is newest first is turned round in memory, up to this size.
@@ -28,6 +30,9 @@ _CONTEXT = 1 << 14
 # Words that other servers print as well: vLLM has the same kernels, and uvicorn is everywhere.
 _SHARED = frozenset({"moe", "gemm", "listening"})
 _BATCHES = 1000
+# What a start may print before its banner.
+_BEFORE_BANNER_LINES = 1000
+_BEFORE_BANNER = 1 << 16
 # Where a batch's record begins, also behind the prefix of a logging configuration of one's own.
 _BATCH_WITHIN = 120
 
@@ -53,9 +58,10 @@ class First(NamedTuple):
 
 
 class Survey:
-    """What a stretch of a log consists of."""
+    """What a stretch of a log consists of; ranks, times and the package from line ``begins`` on."""
 
-    def __init__(self) -> None:
+    def __init__(self, begins: int = 1) -> None:
+        self._begins = begins
         self.lines = 0
         self.recognized = 0
         self.records = 0
@@ -73,12 +79,14 @@ class Survey:
         for whole in found:
             record = whole._replace(text=whole.text[:_LOOKED_AT])
             self.own = self.own or bool(record.ranks or _OWN.search(record.text))
+            known |= self._known(record)
+            if number < self._begins:
+                continue
             if record.time:
                 self.first_time = self.first_time or _text(record.time)
                 self.last_time = _text(record.time)
             if record.ranks:
                 self.ranks.add(_text(record.ranks))
-            known |= self._known(record)
             if self.package is None and b"/sglang/" in record.text:
                 folder = log_grammar.package_folder(_text(record.text))
                 self.package = (folder, number) if folder else None
@@ -99,12 +107,17 @@ class Survey:
 
 
 class Reading:
-    """What one log says. Line numbers count the physical lines of the file, from 1."""
+    """What one log says. Line numbers count the physical lines of the file, from 1.
+
+    A log often holds several starts of the server. What a rule's pattern finds, and every other fact, is that
+    of the last one, which begins on line ``begins``; of a log that shows no start everything counts.
+    """
 
     def __init__(self, name: str, patterns: Mapping[str, str]) -> None:
         self.name = name
         self.form = Form()
         self.total = 0
+        self.begins = 1
         self.trouble = ""
         self.events = Events()
         self.matches: dict[str, First] = {}
@@ -150,7 +163,7 @@ class Reading:
             head, pieces = self._in_order(blocks)
             end = b""
             for raw, line in pieces:
-                self._scan(raw, line)
+                self._scan(raw, line, end)
                 self.total = line + raw.count(b"\n") - raw.endswith(b"\n")
                 end = raw[-TAIL:] if len(raw) >= TAIL else (end + raw)[-TAIL:]
                 cut = len(end) == TAIL
@@ -167,32 +180,54 @@ class Reading:
             return log_read.whole_lines(data[: log_read.HEAD]), [(data, 1)]
         return blocks.head, blocks
 
-    def _scan(self, raw: bytes, line: int) -> None:
+    def _scan(self, raw: bytes, line: int, before: bytes) -> None:
         block = log_text.plain(raw, self.form)
-        raw_lines: list[bytes] = []
+        lines = _Lines(raw, line, before)
         for number, text in self._scanner.hits(block, line):
-            if self.form.json and not raw_lines:
-                raw_lines = raw.split(b"\n")
-            own = raw_lines[number - line] if self.form.json else text
-            self._look(number, log_text.records(own, self.form))
+            starts = self.events.starts
+            self._look(number, log_text.records(lines[number] if self.form.json else text, self.form))
             self._scanner.follow = self.events.waiting
+            if self.events.starts > starts and (self._reversed or not self.form.newest_first):
+                self._start_over(lines, number)
+
+    def _start_over(self, lines: _Lines, number: int) -> None:
+        """Keep of what was found up to line ``number`` only what belongs to the start that shows there."""
+        shown = self.events.run.line
+        before = (
+            LineBefore(at, _text(record.text[:_LOOKED_AT]), bool(record.ranks))
+            for at, line in lines.back_from(shown)
+            for record in reversed(log_text.records(line, self.form))
+        )
+        self.begins = first_line(shown, before)
+        self._scanner.forget()
+        self.matches.clear()
+        self.ranks.clear()
+        for at in range(self.begins, number + 1):
+            self._match(at, log_text.records(lines[at], self.form))
 
     def _look(self, number: int, found: list[Record]) -> None:
         if self.events.waiting:
             self.events.go_on(found)
+        for record, code in self._match(number, found):
+            name = code.removeprefix(_EVENT)
+            self.events.take(name, number, record)
+            self._scanner.found(code)
+            self._own |= record.stamped or name not in _SHARED
+
+    def _match(self, number: int, found: list[Record]) -> list[tuple[Record, str]]:
+        """Note where rules' patterns were found; return the records that set facts."""
         seen: set[str] = set()
+        events = []
         for record in found:
             for code in self._scanner.matching(record.text):
                 if code in self._scanner.dense:
                     continue
                 if code.startswith(_EVENT):
-                    name = code.removeprefix(_EVENT)
-                    self.events.take(name, number, record)
-                    self._scanner.found(code)
-                    self._own |= record.stamped or name not in _SHARED
+                    events.append((record, code))
                 elif code not in seen:
                     seen.add(code)
                     self._found(code, number, record)
+        return events
 
     def _found(self, code: str, number: int, record: Record) -> None:
         self._own |= record.stamped
@@ -223,17 +258,19 @@ class Reading:
         """Look at the beginning and the end line by line."""
         whole = len(head) <= len(tail) and self.total <= tail.count(b"\n") + 1
         last: list[tuple[int, list[Record]]] = list(self._lines(tail, self.total - _count(tail) + 1))
+        self.head, self.tail = Survey(self.begins), Survey(self.begins)
         seen = 0
         if not whole:
             for number, found in self._lines(head, 1):
                 seen = number
                 self.head.take(number, found)
-                self._fit(found)
+                self._fit(number, found)
         rest = self.head if whole else self.tail
         for number, found in last:
             if number > seen:
                 rest.take(number, found)
-                self._fit(found)
+                self._fit(number, found)
+        last = [(number, found) for number, found in last if number >= self.begins]
         self.end = end_of(
             Line(number, _text(record.text[:_LOOKED_AT]), record.stamped or bool(record.time))
             for number, found in last
@@ -242,8 +279,8 @@ class Reading:
         self.stage = stage_of(_text(record.text[:_LOOKED_AT]) for _, found in last for record in found)
         self._load(last)
 
-    def _fit(self, found: list[Record]) -> None:
-        for record in found:
+    def _fit(self, number: int, found: list[Record]) -> None:
+        for record in found if number >= self.begins else ():
             self.fit.see(_text(record.text[:_LOOKED_AT]))
 
     def _lines(self, data: bytes, first: int) -> Iterator[tuple[int, list[Record]]]:
@@ -261,6 +298,33 @@ class Reading:
             if len(self.decoded) >= _BATCHES:
                 break
         self.decoded.reverse()
+
+
+class _Lines:
+    """The physical lines of a block, by their numbers in the file, and some of what comes before it."""
+
+    def __init__(self, block: bytes, first: int, before: bytes) -> None:
+        self._block, self._first, self._before = block, first, before
+        self._split: list[bytes] = []
+
+    def __getitem__(self, number: int) -> bytes:
+        if not self._split:
+            whole = self._before.endswith(b"\n")
+            before = self._before.removesuffix(b"\n").split(b"\n") if whole else []
+            self._first -= len(before)
+            self._split = before + self._block.split(b"\n")
+        index = number - self._first
+        return self._split[index][: log_read.LONGEST_LINE] if 0 <= index < len(self._split) else b""
+
+    def back_from(self, number: int) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the lines before a line, the nearest first, as far as a start's own may reach."""
+        room = _BEFORE_BANNER
+        for at in range(number - 1, max(0, number - 1 - _BEFORE_BANNER_LINES), -1):
+            line = self[at]
+            room -= len(line) + 1
+            if room < 0:
+                return
+            yield at, line
 
 
 def _count(data: bytes) -> int:

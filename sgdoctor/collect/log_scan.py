@@ -122,6 +122,7 @@ class Scanner:
         self._countable = countable | self._in_bulk.keys()
         self._dense: dict[str, Any] = {}
         self._fresh: list[str] = []
+        self._in_whole_block: list[str] = []  # counted when the block that is read now was read
         self._any = self._alternation()
         self._set = re2.Set.SearchSet(options())
         for pattern in patterns.values():
@@ -152,6 +153,16 @@ class Scanner:
         if self.counts[code] >= DENSE and code in self._countable:
             self._make_dense(code)
 
+    def forget(self) -> None:
+        """Count from 0 again, from the line on that `hits` gave last."""
+        self.counts = {code: count if code in self._in_bulk else 0 for code, count in self.counts.items()}
+        self._in_whole_block = []
+        self._fresh = [code for code in self._fresh if code in self._in_bulk]
+        if dense := self._dense.keys() - self._in_bulk.keys():
+            for code in dense:
+                del self._dense[code]
+            self._any = self._alternation()
+
     def _make_dense(self, code: str) -> None:
         import re2
 
@@ -166,7 +177,7 @@ class Scanner:
 
     def hits(self, block: bytes, line: int) -> Iterator[tuple[int, bytes]]:
         """Iterate over the lines of ``block`` that may match, numbered from ``line`` on."""
-        dense = [code for code in self._dense if code not in self._in_bulk]
+        self._in_whole_block = [code for code in self._dense if code not in self._in_bulk]
         bulk = dict.fromkeys(self._in_bulk.keys() & self._dense.keys(), 0)
         at = counted = 0
         while at < len(block):
@@ -191,7 +202,7 @@ class Scanner:
                     bulk[code] = at
                 else:
                     self._count_dense(code, block, at)
-        for code in dense:
+        for code in self._in_whole_block:
             self._count_dense(code, block, 0)
         for code, begin in bulk.items():
             self._in_bulk[code](block, begin, len(block))

@@ -10,6 +10,9 @@ from typing import Literal, NamedTuple
 
 # Short patterns by which the records that set facts are found in a large log.
 INTERESTING: dict[str, bytes] = {
+    "entrypoint": rb"'sglang serve' is the recommended entrypoint",  # sglang/launch_server.py, 0.5.10 on
+    # argparse's usage, and what raises in srt/server_args.py: both before the banner, in all releases
+    "refused": rb"usage: (?:sglang serve|launch_server\.py) |, line \d+, in prepare_server_args",
     "banner": rb"server_args=(?:ServerArgs\(|\{)",
     "begin": rb"Init torch distributed begin\.|Load weight begin\. avail mem=",  # the former up to 0.5.20
     "weights": rb"Load weight end\. (?:elapsed=[\d.]+ s, )?type=",

@@ -234,6 +234,8 @@ FRAGMENTS = [
     b"[2026-11-30 05:12:01.042 DP0 TP1] ",
     b"server_args=ServerArgs(model_path='/m', tp_size=2)",
     b"server_args={'api_key': 'secret', 'x': <object>",
+    b"'sglang serve' is the recommended entrypoint",
+    b'  File "x.py", line 1, in prepare_server_args',
     b"Using default MoE kernel config. Performance might be sub-optimal! Config file not found at ",
     b"/x/sglang/srt/configs/triton_3_6_0/E=1,N=2,device_name=NVIDIA_H200.json, you can",
     b"The server is fired up and ready to roll!",
@@ -323,7 +325,7 @@ def test_a_restarted_container_is_told_by_its_last_start() -> None:
     assert facts.value("log.died") is False
     assert facts.value("arg.max_total_tokens") == 8192
     assert facts.value("arg.mem_fraction_static") == 0.5
-    assert facts.matches["OOM"].count == 2  # a pattern is counted over all of them
+    assert "OOM" not in facts.matches
     ended = logs.read(logs.captured("kv-pool-full") + broken)
     assert ended.value("log.died") is True
     assert ended.value("log.ready") is False
