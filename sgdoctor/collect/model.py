@@ -239,6 +239,16 @@ class _Reader:
         self.put("model.expert_weights", stored.weights)
         self.put("model.weight_block_size", list(stored.block) if stored.block else None)
         self.put("model.quantization_group_size", stored.group)
+        self.put("model.kv_cache_scales", any(map(_names_kv_cache, (given or {}, _beside(folder) or {}))))
+
+
+def _names_kv_cache(config: Mapping[str, Any]) -> bool:
+    """Whether a quantization config is of the KV cache too: then the checkpoint holds k_scale and v_scale.
+
+    compressed-tensors and ModelOpt (compressed_tensors.py and modelopt_quant.py in srt/layers/quantization of
+    0.5.7 to 0.5.23), and Quark.
+    """
+    return any(config.get(name) for name in ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_group"))
 
 
 def _beside(folder: Path) -> dict[str, Any] | None:

@@ -139,6 +139,18 @@ def test_modelopt_writes_its_config_beside(tmp_path):
     assert values(facts, "checkpoint_quantization", "expert_weights") == ("modelopt_fp8", "fp8_tensor")
 
 
+def test_scales_of_the_kv_cache(tmp_path):
+    """In config.json (compressed-tensors, ModelOpt) or beside it (ModelOpt)."""
+    assert values(read(tmp_path, DENSE), "kv_cache_scales") == (False,)
+    scheme = {"num_bits": 8, "type": "float", "dynamic": False}
+    for named, expected in ((scheme, True), (None, False)):
+        quantized = {"quant_method": "compressed-tensors", "kv_cache_scheme": named}
+        facts = read(tmp_path, {**DENSE, "quantization_config": quantized})
+        assert values(facts, "kv_cache_scales") == (expected,)
+    beside = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    assert values(read(tmp_path, DENSE, hf_quant_config=beside), "kv_cache_scales") == (True,)
+
+
 def test_a_config_without_architecture_is_noted(tmp_path):
     facts = read(tmp_path, {"hidden_size": 8})
     assert "names no architecture" in facts.notes[0]
