@@ -12,7 +12,8 @@ from sgdoctor.report.model import Looked
 from sgdoctor.sources import Sources
 
 if TYPE_CHECKING:
-    from sgdoctor.collect.http_get import Target
+    from sgdoctor.collect.http_get import Answer, Target
+    from sgdoctor.collect.window import Window
     from sgdoctor.gather import Gathered, Progress
 
 LEAST, MOST = 5.0, 3600.0  # seconds
@@ -79,6 +80,8 @@ def watch(live: Gathered, sources: Sources, say: Progress) -> None:
         )
     if not seen.cut_short:
         health.take()
+        if where is not None and seconds >= HEALTH_SECONDS and _stands_still(seen):
+            _ask_again(facts, where)
     if seen.pages or (where is not None and not facts.known("server.health")):
         place = f"{where.url}/metrics for {seen.seconds:.3g} s" if where is not None else what
         live.looked.append(Looked("metrics", place, "partly" if seen.missed else "understood", seen.last))
@@ -94,6 +97,15 @@ def watch(live: Gathered, sources: Sources, say: Progress) -> None:
 def bar(share: float) -> str:
     """Return a progress bar for the share of something that is over."""
     return f"[{'=' * int(share * BAR):<{BAR}}] {share:.0%}"
+
+
+def _stands_still(seen: Window) -> bool:
+    """Whether requests run and not a token was worked on; the gauges alone may be half a minute old."""
+    if len(seen.pages) < 2 or seen.several or seen.last:
+        return False
+    first, last = seen.pages[0], seen.pages[-1]
+    worked = [last.counted(name, first) for name in ("decoded_tokens", "prefilled_tokens")]
+    return bool(last.running) and worked == [0, 0]
 
 
 def _gone(facts: Facts, where: Target, kind: str, said: str) -> None:
@@ -127,13 +139,32 @@ class _Health:
 
     def take(self) -> None:
         """Set server.status and server.health from the answer."""
-        if self._thread is None:
-            return
-        self._thread.join(HEALTH_SECONDS)
-        answer, place = self._answer, f"{self._where.url}/health"
-        if answer.status is None:
-            return
-        self._facts.drop("server.health")
-        self._facts.set("server.health", answer.status, source="http", place=place)
-        status = "ready" if answer.status == 200 else "unhealthy"
-        self._facts.set("server.status", status, source="http", place=place)
+        if self._thread is not None:
+            self._thread.join()
+            _take(self._facts, self._where, self._answer)
+
+
+def _ask_again(facts: Facts, where: Target) -> None:
+    """Ask /health_generate, and give it the time that it takes.
+
+    It asks the scheduler also where /health does not (SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION off). A server
+    without requests generates a token for it; of one with requests any output counts (health_generate in
+    srt/entrypoints/http_server.py, 0.5.7 to 0.5.23).
+    """
+    from sgdoctor.collect import http_get
+
+    _take(facts, where, http_get.get(where, "/health_generate", HEALTH_SECONDS))
+
+
+def _take(facts: Facts, where: Target, answer: Answer) -> None:
+    """Set server.status and server.health from an answer that had time enough."""
+    from sgdoctor.collect.server import STARTING_SECONDS
+
+    if answer.status not in (200, 503) and answer.kind != "timeout":
+        return
+    status = "ready" if answer.status == 200 else "unhealthy"
+    if answer.status == 503 and answer.seconds < STARTING_SECONDS:
+        status = "starting"
+    for name, value in (("server.status", status), ("server.health", answer.status)):
+        facts.drop(name)
+        facts.set(name, value, source="http", place=where.url + answer.path)

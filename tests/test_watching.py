@@ -141,34 +141,91 @@ def test_a_server_that_goes_away_meanwhile_is_not_called_ready() -> None:
     assert any("went away while it was watched" in note for note in report.notes)
 
 
-def test_health_is_asked_once_more_where_it_had_too_little_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what takes SGLang 20 seconds take 0.4, and the doctor's patience be shorter or longer than that."""
+    for name, seconds in (
+        ("sgdoctor.gather.SERVER_SECONDS", 0.2),
+        ("sgdoctor.collect.server.STARTING_SECONDS", 0.3),
+        ("sgdoctor.collect.server_state._HANG_SECONDS", 0.3),
+        ("sgdoctor.watching.HEALTH_SECONDS", 0.6),
+    ):
+        monkeypatch.setattr(name, seconds)
+
+
+FAILS = servers.slowly(0.4, reply(503))
+
+
+@pytest.mark.usefixtures("hasty")
+def test_health_is_asked_once_more_where_it_had_too_little_time(tmp_path: Path) -> None:
     """A scheduler that neither answers nor computes: /health says 503, once it has waited for it."""
-    monkeypatch.setattr(watching, "HEALTH_SECONDS", 0.5)
-    monkeypatch.setattr("sgdoctor.gather.SERVER_SECONDS", 0.2)
-    monkeypatch.setattr("sgdoctor.collect.server_state._HANG_SECONDS", 0.3)
     log = tmp_path / "server.log"
     log.write_text(LINE)
-    with running({**sglang(), "/health": servers.slowly(0.4, reply(503))}) as there:
-        report = watched(there.url, logs=(str(log),))
+    with running({**sglang(), "/health": FAILS, "/health_generate": FAILS}) as there:
+        report = watched(there.url, logs=(str(log),), seconds=0.7)
     assert report.summary.status == (
         "hung, waits for its scheduler, which neither answers nor works on anything"
     )
     assert "RUN502" in [finding.code for finding in report.findings]
+    assert there.paths[-1] == "/health_generate"  # a second look at it
 
 
-def test_a_server_that_works_on_something_long_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "HEALTH_SECONDS", 0.5)
-    monkeypatch.setattr("sgdoctor.gather.SERVER_SECONDS", 0.2)
-    monkeypatch.setattr("sgdoctor.collect.server_state._HANG_SECONDS", 0.3)
-    routes = {
-        **sglang(),
-        "/health": servers.slowly(0.4, reply(503)),
-        "/metrics": growing("realtime_tokens_total", 9),
-    }
+@pytest.mark.usefixtures("hasty")
+def test_a_url_alone_does_not_tell_a_hang_from_a_pause_and_says_what_would() -> None:
+    with running({**sglang(), "/health": FAILS, "/health_generate": FAILS}) as there:
+        report = watched(there.url, seconds=0.7)
+    assert report.summary.status == "unhealthy"
+    said = (
+        "and /health fails: it hangs, was paused, takes new weights or compiles; --log beside --watch tells"
+    )
+    assert any(said in note for note in report.notes)
+    assert next(rule for rule in report.unknown if rule.code == "RUN502").missing == ["server.state"]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_health_that_does_not_ask_the_scheduler_hides_no_hang(tmp_path: Path) -> None:
+    """With SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION off /health is always 200, and /health_generate tells."""
+    log = tmp_path / "server.log"
+    log.write_text(LINE)
+    with running({**sglang(), "/health": reply(200), "/health_generate": FAILS}) as there:
+        report = watched(there.url, logs=(str(log),), seconds=0.7)
+    assert report.summary.status is not None
+    assert report.summary.status.startswith("hung")
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_health_that_takes_longer_than_anybody_waits_is_no_health(tmp_path: Path) -> None:
+    """SGLANG_HEALTH_CHECK_TIMEOUT can be longer than its 20 seconds."""
+    log = tmp_path / "server.log"
+    log.write_text(LINE)
+    with running({**sglang(), "/health": servers.hang, "/health_generate": servers.hang}) as there:
+        report = watched(there.url, logs=(str(log),), seconds=0.7)
+    assert report.summary.status is not None
+    assert report.summary.status.startswith("hung")
+
+
+@pytest.mark.usefixtures("hasty")
+def test_requests_that_run_and_get_no_token_are_of_a_gauge_from_before() -> None:
+    """SGLang sets its gauges with every record of a batch, and 30 s after the last one."""
+    with running({**sglang(), "/health_generate": reply(200)}) as there:
+        report = watched(there.url, seconds=0.7)
+    assert report.summary.status == "idle"
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_server_that_works_on_something_long_is_no_hang() -> None:
+    routes = {**sglang(), "/health": FAILS, "/metrics": growing("realtime_tokens_total", 9)}
     with running(routes) as there:
-        report = watched(there.url)
+        report = watched(there.url, seconds=0.7)
+    assert report.summary.status == "busy"
+    assert "/health_generate" not in there.paths
+
+
+@pytest.mark.usefixtures("hasty")
+def test_tokens_tell_that_a_server_works_while_its_health_is_still_asked_for() -> None:
+    routes = {**sglang(), "/health": servers.hang, "/metrics": growing("realtime_tokens_total", 9)}
+    with running(routes) as there:
+        report = watched(there.url, seconds=0.3)
     assert report.summary.status == "busy"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sgdoctor.facts import Facts
+from sgdoctor.facts import Facts, Unknown
 
 STATE, WAITS = "server.state", "server.waiting_for"
 
@@ -47,9 +47,14 @@ def derive(facts: Facts) -> None:
         "unhealthy": _unhealthy,
         "unreachable": _silent,
     }
-    found = judge[status](facts) if status in judge else None if facts.known("server.url") else _logged(facts)
+    if status in judge:
+        found = judge[status](facts)
+    else:
+        found = _unanswered(facts) if facts.known("server.url") else _logged(facts)
     if found is None:
         reason = _reason(facts, status)
+        if _stands_still(facts) and reason not in facts.notes:
+            facts.notes.append(reason)
         missing = [] if status else ["server.status"]
         facts.set_unknown(STATE, reason, missing)
         facts.set_unknown(WAITS, reason, missing)
@@ -63,6 +68,17 @@ def _reason(facts: Facts, status: str | None) -> str:
         if facts.value("server.listens"):
             return "it takes connections and answers nothing"
         return "nothing answers: it still loads, or it is gone; its --log tells"
+    unanswered = facts.get("server.status")
+    if facts.known("server.url") and isinstance(unanswered, Unknown):
+        more = "" if facts.known("window.seconds") else "; --watch 30 gives it the time"
+        return f"{unanswered.reason}{more}"
+    if _stands_still(facts):
+        still = f"not a token came in {facts.value('window.seconds'):.0f} s, and /health fails"
+        if facts.known("window.log_silent"):
+            return (
+                f"{still}; its log goes on, so that it may compile kernels or take new weights: watch longer"
+            )
+        return f"{still}: it hangs, was paused, takes new weights or compiles; --log beside --watch tells"
     if status == "unhealthy":
         return "/health fails: whether it hangs or works on something long needs --watch 30 and its --log"
     if facts.known("log.records"):
@@ -84,8 +100,10 @@ def _serving(facts: Facts) -> _State | None:
     if facts.missing(*names):
         return _State("ready", read)
     inputs = (*read, *names)
-    worked = facts.value("window.worked_tokens")
-    idle = not any(facts.value(name) for name in names) and not worked
+    worked, (running, queued) = facts.value("window.worked_tokens"), (facts.value(name) for name in names)
+    if worked == 0 and facts.value("window.seconds") >= _HANG_SECONDS:
+        running = 0  # the gauge is as old as the last batch's record, half a minute at most
+    idle = not running and not queued and not worked
     return _State("idle" if idle else "busy", inputs)
 
 
@@ -114,17 +132,29 @@ def _unhealthy(facts: Facts) -> _State | None:
     read = ("server.status",)
     if facts.value("log.stage") == "compiling":
         return _State("warming_up", (*read, "log.stage"), _STAGES["compiling"])
-    worked, seconds = facts.value("window.worked_tokens"), facts.value("window.seconds")
-    if worked:
+    if facts.value("window.worked_tokens"):
         return _State("busy", (*read, "window.worked_tokens"))
-    # Another code than 503 is an error of the HTTP server itself; a log that goes on tells of kernels that
-    # are compiled, and without a log that cannot be told from a hang.
-    if worked is None or facts.value("server.health") != 503 or (seconds or 0.0) < _HANG_SECONDS:
-        return None
-    if not facts.value("window.log_silent"):
+    # A log that goes on tells of kernels that are compiled; without a log that is not told from a hang.
+    if not _stands_still(facts) or not facts.value("window.log_silent"):
         return None
     inputs = (*read, "server.health", "window.worked_tokens", "window.seconds", "window.log_silent")
     return _State("hung", inputs, "its scheduler, which neither answers nor works on anything")
+
+
+def _stands_still(facts: Facts) -> bool:
+    """Whether nothing was worked on for a while, and /health got nothing from the scheduler.
+
+    Another code than 503 is an error of the HTTP server itself.
+    """
+    if facts.value("server.status") != "unhealthy" or facts.value("server.health") not in (503, None):
+        return False
+    still = facts.value("window.worked_tokens") == 0
+    return still and bool(facts.value("window.seconds", 0.0) >= _HANG_SECONDS)
+
+
+def _unanswered(facts: Facts) -> _State | None:
+    """Judge one whose /health took too long to say anything, by whether it worked meanwhile."""
+    return _State("busy", ("window.worked_tokens",)) if facts.value("window.worked_tokens") else None
 
 
 def _silent(facts: Facts) -> _State | None:
