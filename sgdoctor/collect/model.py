@@ -45,6 +45,7 @@ _OTHER_SENSES = (
 )
 _MOE_FACTS = ("model.experts", "model.experts_per_token", "model.moe_intermediate_size",
               "model.shared_experts", "model.shared_intermediate_size")  # fmt: skip
+_QUANTIZED_IN_LANGUAGE_PART = ("kimi_k25", "kimi_k3", "glm5_next")
 _DTYPES = {"float16", "bfloat16", "float32"}
 
 
@@ -227,7 +228,8 @@ class _Reader:
 
     def quantization(self, config: Mapping[str, Any], folder: Path) -> None:
         """Set what the checkpoint says of its quantization: in config.json, else in hf_quant_config.json."""
-        given = config.get("quantization_config") or config.get("compression_config")
+        given = config.get("quantization_config") or _of_language_part(config)
+        given = given or config.get("compression_config")
         if given is None:
             given = _beside(folder)
         if given is not None and not isinstance(given, dict):
@@ -249,6 +251,17 @@ def _names_kv_cache(config: Mapping[str, Any]) -> bool:
     0.5.7 to 0.5.23), and Quark.
     """
     return any(config.get(name) for name in ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_group"))
+
+
+def _of_language_part(config: Mapping[str, Any]) -> Any:
+    """Return the quantization that some models keep with the language part; SGLang takes it for the whole.
+
+    In srt/configs/ kimi_k25.py of 0.5.9 to 0.5.23, kimi_k3.py of 0.5.17 and glm5_next.py of 0.5.20 on do so,
+    and no other.
+    """
+    if config.get("model_type") not in _QUANTIZED_IN_LANGUAGE_PART:
+        return None
+    return text_part(config).get("quantization_config")
 
 
 def _beside(folder: Path) -> dict[str, Any] | None:

@@ -139,6 +139,20 @@ def test_modelopt_writes_its_config_beside(tmp_path):
     assert values(facts, "checkpoint_quantization", "expert_weights") == ("modelopt_fp8", "fp8_tensor")
 
 
+@pytest.mark.parametrize(("kind", "expected"), [("kimi_k25", "int4_marlin"), ("qwen3_vl_moe", None)])
+def test_quantization_that_stands_with_the_language_part(tmp_path, kind, expected):
+    """Kimi K2.5 keeps it there, and its config class moves it up; of other models SGLang does not see it."""
+    weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
+    packed = {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+    }
+    text = {"n_routed_experts": 384, "moe_intermediate_size": 2048, "quantization_config": packed}
+    config = {"architectures": ["KimiK25ForConditionalGeneration"], "model_type": kind, "text_config": text}
+    assert values(read(tmp_path, config), "expert_weights") == (expected,)
+
+
 def test_scales_of_the_kv_cache(tmp_path):
     """In config.json (compressed-tensors, ModelOpt) or beside it (ModelOpt)."""
     assert values(read(tmp_path, DENSE), "kv_cache_scales") == (False,)
