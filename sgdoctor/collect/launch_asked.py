@@ -139,7 +139,7 @@ def _before_argparse(reading: _Reading, read: Callable[[Path], bytes]) -> None:
                 reading.places.append(f"{file}:{lines.get(key, 1)}")
         reading.words[:0] = _redacted_values(added)
     except Refused as refusal:
-        reading.refusal = str(refusal)
+        reading.refusal = str(refusal).rstrip(".!")
 
 
 def _note_ignored_config(reading: _Reading) -> None:

@@ -181,17 +181,13 @@ def test_a_value_that_the_parser_refuses():
     assert value(facts, "asked.port") == 1
 
 
-NO_MODEL = "Error: --model-path is required. Please provide the path to the model."
+NO_MODEL = "Error: --model-path is required. Please provide the path to the model"
 
 
 @pytest.mark.parametrize(
     ("command", "version", "invalid"),
     [
-        (
-            "sglang serve m",
-            "0.5.15",
-            "Error: --model-path is required. Please provide the path to the model.",
-        ),
+        ("sglang serve m", "0.5.15", NO_MODEL),
         ("sglang serve m", "0.5.16", None),
         ("sglang serve --model m", "0.5.10", NO_MODEL),
         ("sglang serve --model m", "0.5.11", None),
@@ -199,7 +195,7 @@ NO_MODEL = "Error: --model-path is required. Please provide the path to the mode
         (
             "sglang serve --model-path m --model-type x",
             "0.5.17",
-            "Error: invalid --model-type 'x'. Valid values are: auto, llm, diffusion.",
+            "Error: invalid --model-type 'x'. Valid values are: auto, llm, diffusion",
         ),
         (
             "python3 -m sglang.launch_server --tp 2",
