@@ -61,6 +61,10 @@ def derive(facts: Facts) -> None:
     if not FIRST <= release < END:
         facts.set_unknown(FACT, f"does not apply to SGLang {release}")
         return
+    for name, value in (("gpu.vendor", "other"), ("arg.disaggregation_mode", "decode")):
+        if facts.value(name) == value:  # no CUDA graphs, or no prefill, to lose any for
+            facts.derive(FACT, [], ["sglang.version", name])
+            return
     reasons: list[str] = []
     inputs = ["sglang.version"]
     unknown: list[str] = []

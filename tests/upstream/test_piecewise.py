@@ -90,6 +90,12 @@ def test_one_cause_is_enough_even_where_others_are_not_known() -> None:
     assert off_by("0.5.12", without=("model.architecture",), arg__pp_size=2) == ["pipeline parallelism"]
 
 
+def test_a_cpu_server_and_a_decode_server_have_none_to_lose() -> None:
+    assert off_by("0.5.12", gpu__vendor="other", arg__pp_size=2) == []
+    assert off_by("0.5.12", arg__disaggregation_mode="decode", arg__pp_size=2) == []
+    assert off_by("0.5.12", arg__disaggregation_mode="prefill") == ["prefill/decode disaggregation"]
+
+
 def test_an_unknown_flag_is_not_taken_for_harmless() -> None:
     found = off_by("0.5.12", without=("arg.enable_symm_mem",))
     assert isinstance(found, Unknown)
