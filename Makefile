@@ -1,14 +1,17 @@
 # make check   sets everything up and prints a report: this machine's when SGLang is here, else the sample's
 # make test    sets everything up and runs all checks that CI runs
 # make test-kernels   runs the tests that need torch, Triton or Ray, in an environment of their own (2 GB)
+# make coverage    runs the tests once more and shows the lines that none of them reaches
 # make site    builds the documentation as a site into site/; site/index.html is its first page
 # make knowledge VERSION=0.5.24    adds a release of SGLang to sgdoctor/data/ and says what changed
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3.10 || echo python3)
 VENV := .venv
 KERNELS := .venv-kernels
 BIN := $(VENV)/bin
+# On all cores; a worker that has no tests left takes them from another.
+PARALLEL := --numprocesses=logical --dist=worksteal
 
-.PHONY: check test lint types wheels unit test-kernels knowledge docs site goldens zipapp wheel clean
+.PHONY: check test lint types wheels unit coverage test-kernels knowledge docs site goldens zipapp wheel clean
 
 check: $(VENV)/.installed
 	@$(BIN)/sgdoctor check --fail-on never; code=$$?; \
@@ -32,10 +35,13 @@ wheels: $(VENV)/.developed
 	$(BIN)/python -m tools.oracles
 
 unit: $(VENV)/.developed
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest $(PARALLEL)
+
+coverage: $(VENV)/.developed
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term
 
 test-kernels: $(KERNELS)/.installed
-	$(KERNELS)/bin/python -m pytest tests/tune -m kernels
+	$(KERNELS)/bin/python -m pytest $(PARALLEL) tests/tune -m kernels
 
 knowledge: $(VENV)/.developed
 	@test -n "$(VERSION)" || { echo "usage: make knowledge VERSION=0.5.24" >&2; exit 2; }
@@ -73,7 +79,7 @@ $(KERNELS)/.installed:
 	$(PYTHON) -m venv $(KERNELS)
 	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps triton==3.6.0
-	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check "numpy<2.4" hypothesis pytest packaging ray==2.60.0
+	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check "numpy<2.4" hypothesis pytest pytest-xdist packaging ray==2.60.0
 	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check click google-re2 msgspec nvidia-ml-py psutil pyyaml requests rich tree-sitter tree-sitter-bash
 	@touch $@
 

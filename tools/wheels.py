@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,4 +57,14 @@ def unpack(wheel: Path, folder: Path = CACHE / "sources") -> Path:
 def sources(version: str) -> Path:
     """Return the unpacked wheel of ``version``: the folder that holds sglang/ and sglang-*.dist-info/."""
     cached = CACHE / "sources" / version
-    return cached if (cached / "sglang").is_dir() else unpack(download(version))
+    with _alone(version):
+        return cached if (cached / "sglang").is_dir() else unpack(download(version))
+
+
+@contextlib.contextmanager
+def _alone(version: str) -> Iterator[None]:
+    """Hold off other processes: tests run in several, and each may want a wheel that is not there yet."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"{version}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
