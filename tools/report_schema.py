@@ -15,6 +15,7 @@ REPORT = ROOT / "docs" / "report.schema.json"
 DIFF = ROOT / "docs" / "diff.schema.json"
 CONFIG = ROOT / "docs" / "config.schema.json"
 FIX = ROOT / "docs" / "fix.schema.json"
+FLAGS = ROOT / "docs" / "fix-flags.schema.json"
 
 
 def schemas() -> dict[Path, dict[str, Any]]:
@@ -22,6 +23,7 @@ def schemas() -> dict[Path, dict[str, Any]]:
     sys.path.insert(0, str(ROOT))
     from sgdoctor import config
     from sgdoctor.compare import model
+    from sgdoctor.fix import flags_report as flags
     from sgdoctor.fix import report as fix
     from sgdoctor.report.json import schema
 
@@ -29,7 +31,8 @@ def schemas() -> dict[Path, dict[str, Any]]:
         REPORT: schema(),
         DIFF: schema(model.Diff, model.SCHEMA, "diff"),
         CONFIG: config.schema(),
-        FIX: schema(fix.FixReport, fix.SCHEMA, "fix"),
+        FIX: schema(fix.FixReport, fix.SCHEMA, "fix --tune-moe"),
+        FLAGS: schema(flags.FlagsReport, flags.SCHEMA, "fix --flags"),
     }
 
 

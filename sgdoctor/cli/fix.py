@@ -34,7 +34,7 @@ SOURCES = (
 EFFORTS = ("quick", "balanced", "full")
 PICTURES = (".png", ".html")
 UNDO_TAKES = ("undo", "output", "overlay", "dry_run")
-FLAGS_TAKES = ("flags", "launch", "model", "python", "environment", "assume", "write", "unsafe", "dry_run")
+FLAGS_TAKES = tuple("flags launch model python environment assume write unsafe dry_run form".split())
 
 _FLAGS = "Take what has no effect, is deprecated or gone out of a launch script's flags."
 _TUNE = "Tune the fused-MoE config that a deployment is missing, prove it, install it."
@@ -54,6 +54,7 @@ EPILOG = """\b
 Examples:
   sgdoctor fix --flags --launch run.sh
   sgdoctor fix --flags --launch run.sh --assume sglang.version=0.5.20 --write
+  sgdoctor fix --flags --launch run.sh --format json
   sgdoctor fix --tune-moe --dry-run
   sgdoctor fix --tune-moe
   sgdoctor fix --tune-moe --model /models/m --tp 4
@@ -166,25 +167,24 @@ def _foreign(ctx: click.Context, takes: tuple[str, ...]) -> str | None:
 
 
 def _flags(options: dict[str, Any], *, write: bool, unsafe: bool) -> int:
-    from sgdoctor.cli.output import emit
+    from sgdoctor.cli.output import emit, emit_json
     from sgdoctor.cli.progress import Progress
     from sgdoctor.cli.terminal import show
-    from sgdoctor.fix import flags, flags_show
+    from sgdoctor.fix import flags, flags_report, flags_show, flags_write
+    from sgdoctor.report.json import render
 
+    as_json = options["form"] == "json"
     sources: Sources = sources_from(options)
     with Progress() as progress:
         plan = flags.plan(sources, unsafe=unsafe, say=progress.say)
-    emit(show(lambda width, encoding: flags_show.lines(plan, width, encoding)))
-    if plan.repaired is None:
-        return 0
-    emit(show(lambda _width, encoding: flags_show.diff(plan, encoding)))
-    codes = ", ".join(plan.codes)
-    emit(f"\nThe repaired file was checked: {codes} no longer there, nothing new.\n")
-    if write:
-        record = flags.write(plan)
-        emit(f"Wrote {plan.path}; what it was: {record.folder}. Undo: sgdoctor fix --undo\n")
+    if not as_json:
+        emit(show(lambda width, encoding: flags_show.lines(plan, width, encoding)))
+        emit(show(lambda _width, encoding: flags_show.diff(plan, encoding)))
+    record = flags_write.write(plan) if write and plan.repaired is not None else None
+    if as_json:
+        emit_json(render(flags_report.report(plan, record)))
     else:
-        emit("Nothing was written: add --write.\n")
+        emit(show(lambda _width, encoding: flags_show.end(plan, record, encoding)))
     return 0
 
 

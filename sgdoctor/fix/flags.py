@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
-import io
-import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from sgdoctor import config, examine, gather, redact
+from sgdoctor import config, examine, gather
 from sgdoctor.collect import installed_release, launch, launch_kinds
 from sgdoctor.collect.launch import LaunchCommand
 from sgdoctor.engine import rules as packs
 from sgdoctor.engine import select as selection
-from sgdoctor.engine.model import Finding
 from sgdoctor.engine.rules import CompiledRule
 from sgdoctor.engine.suppress import Suppressor
 from sgdoctor.errors import UsageError
-from sgdoctor.fix import flags_apply, flags_secrets, flags_wish, install, manifest
-from sgdoctor.fix.flags_apply import Script, Use
+from sgdoctor.fix import flags_apply, flags_wish, flags_write
+from sgdoctor.fix.flags_apply import Script, Task, Use
+from sgdoctor.fix.flags_plan import Change, Plan
 from sgdoctor.fix.flags_wish import Wish
-from sgdoctor.fix.manifest import Record
 from sgdoctor.report.model import DeploymentReport
 from sgdoctor.sources import Sources
 from sgdoctor.target import command as commands
@@ -34,65 +30,6 @@ from sgdoctor.upstream.catalogue import Release
 Say = Callable[[str], None]
 
 _WHAT = {"unit": "a systemd unit", "dockerfile": "a Dockerfile", "yaml": "a YAML file"}
-
-
-class Change(msgspec.Struct, frozen=True):
-    """One change: the line where the flag stands, what is done to it, the rule that asks for it, a remark."""
-
-    line: int
-    what: str
-    code: str
-    title: str
-    why: str = ""
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What can be done for a launch file.
-
-    ``repaired`` is its new text, null where nothing is changed; ``changes`` are in it, or, where ``by_hand``
-    says why the file is not written, to be made by hand. ``left`` are changes that are not made, with the
-    reason; ``unsafe`` those that --unsafe makes. ``undecided``: why rules on flags could not be decided.
-    """
-
-    path: Path
-    text: str
-    changes: tuple[Change, ...]
-    left: tuple[Change, ...] = ()
-    unsafe: tuple[Change, ...] = ()
-    repaired: str | None = None
-    by_hand: str | None = None
-    undecided: str | None = None
-
-    @property
-    def codes(self) -> tuple[str, ...]:
-        """The codes of the rules whose advice is followed, each once."""
-        return tuple(dict.fromkeys(change.code for change in self.changes))
-
-    def diff(self) -> str:
-        """Return the change of the file as a unified diff without its secrets, empty when there is none."""
-        if self.repaired is None:
-            return ""
-        name = str(self.path)
-        texts = [Script(text, name, self.path.parent) for text in (self.text, self.repaired)]
-        before, after = map(_shown, texts)
-        found = difflib.unified_diff(before, after, name, name)
-        return "".join(
-            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found
-        )
-
-
-def _shown(script: Script) -> list[str]:
-    """Return the lines of a script without secrets: a line with one that only its reader sees is hidden."""
-    whole = flags_secrets.lines(script.text.encode())
-    secret = {
-        word.line for command in script.commands() for word in command.words if redact.REDACTED in word.text
-    }
-    shown = []
-    for number, line in enumerate(io.StringIO(script.text), 1):  # splitlines() knows other ends of lines
-        told = redact.text(line)
-        hidden = number in whole or (told == line and number in secret)
-        shown.append(f"{redact.REDACTED}\n" if hidden else told)
-    return shown
 
 
 class _Judged(msgspec.Struct):
@@ -111,29 +48,25 @@ def plan(sources: Sources, *, unsafe: bool = False, say: Say = lambda _what: Non
     when the repaired file does not pass the check for what was repaired.
     """
     path = Path(sources.launch or "")
+    flags_write.refuse_no_file(path)
     text = launch.read_text(path)
     rules, suppressor = _rules()
     judged = _judge(sources, rules, suppressor, say)
-    wishes = _wishes(judged)
-    kind = launch_kinds.kind_of(text)
-    by_hand = f"{_WHAT[kind]} is not rewritten" if kind != "script" else None
-    if "\r\n" in text:
-        by_hand = "a file with Windows line ends is not rewritten (dos2unix)"
+    by_hand = _by_hand(text)
     made, left, later = [], [], []
     script = Script(text, str(path), path.parent)
-    for wish, wanted in wishes.items():
-        changes = _told(judged, wish, wanted)
-        if not changes:
-            left += _elsewhere(judged, wish, wanted)
-            continue
+    for one in _tasks(judged):
+        task, elsewhere = _without_configured(judged, one)
+        left += elsewhere
+        changes, wish = _told(judged, task), task.wish
         if wish.kind != "leave" and not (wish.safe or unsafe):
             later += changes
             continue
         reason: str | None = wish.why if wish.kind == "leave" else None
         if reason is None and by_hand is not None:
-            reason = _in_the_way(judged, wish, wanted)
+            reason = _in_the_way(judged, task)
         elif reason is None:
-            script, reason = flags_apply.carry_out(script, wish, wanted)
+            script, reason = flags_apply.carry_out(script, task)
         if reason is None:
             made += changes
         else:
@@ -148,24 +81,12 @@ def plan(sources: Sources, *, unsafe: bool = False, say: Say = lambda _what: Non
     return found
 
 
-def write(found: Plan) -> Record:
-    """Write the repaired file, all of it or nothing, and record what was there; return the record.
-
-    Raises UsageError when the file was changed meanwhile or cannot be written.
-    """
-    assert found.repaired is not None  # noqa: S101 (the caller asks before)
-    path = Path(os.path.realpath(found.path))
-    try:
-        before = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{found.path}: {error.strerror or error}; nothing was written") from None
-    mark = b"\xef\xbb\xbf" if before.startswith(b"\xef\xbb\xbf") else b""
-    if before != mark + found.text.encode():
-        raise UsageError(
-            f"{found.path} was changed while it was looked at; nothing was written, run it again"
-        )
-    about = {"flags": {"file": str(path), "codes": list(found.codes)}}
-    return install.install({path: mark + found.repaired.encode()}, manifest.state_folder(), about)
+def _by_hand(text: str) -> str | None:
+    """Return why a launch file is not rewritten, null for one that is."""
+    if "\r\n" in text:
+        return "a file with Windows line ends is not rewritten (dos2unix)"
+    kind = launch_kinds.kind_of(text)
+    return None if kind == "script" else f"{_WHAT[kind]} is not rewritten"
 
 
 # --- what is found ------------------------------------------------------------------------------------------
@@ -248,7 +169,7 @@ def _followed(found: Plan, report: DeploymentReport) -> set[str]:
 # --- what to do ---------------------------------------------------------------------------------------------
 
 
-def _wishes(judged: _Judged) -> dict[Wish, dict[int, Release]]:
+def _tasks(judged: _Judged) -> list[Task]:
     """Return what is to be changed, the worst first, and in which commands; one change for each flag."""
     wishes: dict[Wish, dict[int, Release]] = {}
     for at, (command, report) in enumerate(zip(judged.commands, judged.reports, strict=True)):
@@ -259,46 +180,62 @@ def _wishes(judged: _Judged) -> dict[Wish, dict[int, Release]]:
                 if wish.option not in taken:
                     taken.add(wish.option)
                     wishes.setdefault(wish, {})[at] = release
-    return wishes
+    return [Task(wish, wanted) for wish, wanted in wishes.items()]
 
 
-def _told(judged: _Judged, wish: Wish, wanted: Mapping[int, Release]) -> list[Change]:
-    """Return the changes that a wish makes in the file as it is."""
-    title = _finding(judged, wish, wanted).title
-
-    def tell(use: Use) -> str:
-        if wish.kind == "remove":
-            return f"remove {use.written.text}"
-        if wish.kind == "rename":
-            return f"{use.written.option} becomes {wish.to}"
-        return f"{use.written.text} becomes {use.written.option} {wish.to}" if wish.to else use.written.text
-
-    found = flags_apply.each_use(judged.commands, wish, wanted, tell)
-    return [Change(line, what, wish.code, title, wish.why) for line, what in found]
-
-
-def _elsewhere(judged: _Judged, wish: Wish, wanted: Mapping[int, Release]) -> list[Change]:
-    """Return what a wish asks of a flag that the file does not have: a configuration file may, or none."""
-    title = _finding(judged, wish, wanted).title
-    for at, release in wanted.items():
+def _without_configured(judged: _Judged, task: Task) -> tuple[Task, list[Change]]:
+    """Return the task without the commands that have the flag from the file of --config, and those told."""
+    wish, wanted, told = task.wish, dict(task.wanted), []
+    for at, release in task.wanted.items():
         command = judged.commands[at]
-        if any(wish.means(each, release) for each in commands.read(command, release).written):
+        written = commands.read(command, release).written
+        if not flags_apply.uses(command, wish, release) and any(wish.means(one, release) for one in written):
             why = "it comes from the file of --config"
-            return [Change(command.line, f"{wish.kind} {wish.option}", wish.code, title, why)]
-        if wish.kind == "set":
-            what = f"add {wish.option} {wish.to}"
-            return [Change(command.line, what, wish.code, title, "flags are not added")]
-    return []
+            told.append(Change(command.line, wish.option, None, wish.code, _title(judged, task), why))
+            del wanted[at]
+    return Task(wish, wanted), told
 
 
-def _finding(judged: _Judged, wish: Wish, wanted: Mapping[int, Release]) -> Finding:
-    return next(one for at in wanted for one in judged.reports[at].findings if one.code == wish.code)
+def _told(judged: _Judged, task: Task) -> list[Change]:
+    """Return the changes that a task makes in the file as it is."""
+    wish, changes = task.wish, dict[tuple[int, str], Change]()
+    for at, release in task.wanted.items():
+        command = judged.commands[at]
+        for use in flags_apply.open_uses(command, wish, release):
+            line = use.line if use is not None else _end(command)
+            before = use.written.text if use is not None else ""
+            title = _title(judged, task)
+            changes[line, before] = Change(line, before, _after(use, wish), wish.code, title, wish.why)
+    return [*changes.values()]
 
 
-def _in_the_way(judged: _Judged, wish: Wish, wanted: Mapping[int, Release]) -> str | None:
-    for at, release in wanted.items():
-        for use in flags_apply.uses(judged.commands[at], wish, release):
-            reason = flags_apply.obstacle(judged.commands[at], use, wish, release)
+def _title(judged: _Judged, task: Task) -> str:
+    findings = (one for at in task.wanted for one in judged.reports[at].findings)
+    return next(one.title for one in findings if one.code == task.wish.code)
+
+
+def _end(command: LaunchCommand) -> int:
+    """Return the line where the last word of a command stands, or the command itself."""
+    return max((word.line for word in command.words), default=0) or command.line
+
+
+def _after(use: Use | None, wish: Wish) -> str | None:
+    """Return what becomes of a use, null for one that is left."""
+    if use is None:
+        return wish.written
+    if wish.kind == "rename":
+        return wish.to + use.written.text[len(use.written.option) :]
+    if wish.kind == "set":
+        joint = "=" if use.count == 1 else " "
+        return f"{use.written.option}{joint}{wish.to}"
+    return "" if wish.kind == "remove" else None
+
+
+def _in_the_way(judged: _Judged, task: Task) -> str | None:
+    for at, release in task.wanted.items():
+        command = judged.commands[at]
+        for use in flags_apply.open_uses(command, task.wish, release):
+            reason = flags_apply.obstacle(command, use, task.wish, release)
             if reason is not None:
                 return reason
     return None

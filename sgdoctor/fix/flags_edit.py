@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _BLANKS = b" \t"
-_PLAIN = re.compile(r"[A-Za-z0-9_.:/=+-]+")
+# What needs no quotes, within quotes or without.
+PLAIN = re.compile(r"[A-Za-z0-9_.:/=+-]+")
 
 
 def without(source: bytes, start: int, end: int) -> bytes:
@@ -45,6 +46,6 @@ def replaced(source: bytes, start: int, end: int, old: str, new: str) -> bytes |
     Null where the word is not written so, or ``new`` would need quotes.
     """
     word = source[start:end]
-    if not old or word.count(old.encode()) != 1 or not _PLAIN.fullmatch(new):
+    if not old or word.count(old.encode()) != 1 or not PLAIN.fullmatch(new):
         return None
     return source[:start] + word.replace(old.encode(), new.encode()) + source[end:]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sgdoctor import redact
-from sgdoctor.fix.flags import Change, Plan
+from sgdoctor.fix.flags_plan import Change, Plan
+from sgdoctor.fix.manifest import Record
 from sgdoctor.report.layout import Line, flow, printable, words
 
 
@@ -43,6 +44,21 @@ def _change(plan: Plan, change: Change, width: int, encoding: str) -> Iterable[L
 
 def _flowed(text: str, width: int, encoding: str, style: str = "") -> list[Line]:
     return flow(words(printable(text, encoding), style), width)
+
+
+def end(plan: Plan, record: Record | None, encoding: str = "utf-8") -> list[Line]:
+    """Return what became of the file, below the diff: what the check of it came to, written or not."""
+    if plan.repaired is None:
+        return []
+    told = [""]
+    if plan.hides():
+        told.append(f"A line that holds a secret stands in the diff as {redact.REDACTED}.")
+    told.append(f"The repaired file was checked: {', '.join(plan.codes)} no longer there, nothing new.")
+    if record is None:
+        told.append("Nothing was written: add --write.")
+    else:
+        told.append(f"Wrote {plan.path}; what it was: {record.folder}. Undo: sgdoctor fix --undo")
+    return [[(printable(line, encoding), "")] for line in told]
 
 
 def diff(plan: Plan, encoding: str = "utf-8") -> list[Line]:

@@ -31,6 +31,8 @@ _SPELLED = {
 class Wish(msgspec.Struct, frozen=True):
     """A change that a finding asks for: ``option`` is removed, written as ``to``, or set to ``to``.
 
+    A flag without a value is set to an empty one.
+
     ``exact``: of several spellings this one alone is meant. ``safe``: the server does the same without it, or
     does not start with it. ``why`` says why nothing is changed (kind leave), or what else could be done.
     """
@@ -42,6 +44,11 @@ class Wish(msgspec.Struct, frozen=True):
     exact: bool = False
     safe: bool = False
     why: str = ""
+
+    @property
+    def written(self) -> str:
+        """The flag as it is to be written where it is added."""
+        return f"{self.option} {self.to}" if self.to else self.option
 
     def means(self, written: Written, release: Release) -> bool:
         """Whether this is about a flag of the command, as the release reads it."""
@@ -68,8 +75,9 @@ def of(finding: Finding, written: tuple[Written, ...], release: Release) -> Iter
         note = f"({one.note})" if one.note else ""
         if one.remove is not None:
             yield Wish(finding.code, "remove", one.remove, safe=one.safe, why=note)
-        elif one.set is not None and one.value is not None:
-            yield Wish(finding.code, "set", one.set, str(one.value), safe=one.safe, why=note)
+        elif one.set is not None:
+            value = "" if one.value is None else str(one.value)
+            yield Wish(finding.code, "set", one.set, value, safe=one.safe, why=note)
     states = _SPELLED.get(finding.code, ())
     shortened = _shortened(finding)
     for each in written:

@@ -176,7 +176,7 @@ def _put_back(record: Record, file: Written) -> str:
         if content == before:
             return ""
         manifest.make_folders(manifest.missing(path.parent))
-        manifest.write(path, before)
+        manifest.write(path, before, like=path if path.exists() else backup)
         return f"restored {path}"
     if content is None:
         return ""

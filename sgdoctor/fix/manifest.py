@@ -7,6 +7,7 @@ import datetime as dt
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -117,7 +118,7 @@ def _saved(folder: Path, number: int, path: Path, content: bytes) -> Written:
     if before is None:
         return Written(path=str(path), sha256=sha256(content))
     backup = f"{number}-{path.name}"
-    write(folder / backup, before)
+    write(folder / backup, before, like=path)  # who may not read the one may not read the other
     return Written(path=str(path), sha256=sha256(content), before=sha256(before), backup=backup)
 
 
@@ -163,20 +164,23 @@ def _paths(manifest: Manifest) -> list[str]:
     return [*files, *manifest.folders]
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file, all of it or nothing; raises OSError."""
-    put(stage(path, content), path)
+def write(path: Path, content: bytes, *, like: Path | None = None) -> None:
+    """Write a file, all of it or nothing; raises OSError. ``like`` as in `stage`."""
+    put(stage(path, content, like=like), path)
 
 
-def stage(path: Path, content: bytes) -> Path:
-    """Write ``content`` to a neighbour of ``path``, to the disk; return it. Raises OSError."""
+def stage(path: Path, content: bytes, *, like: Path | None = None) -> Path:
+    """Write ``content`` to a neighbour of ``path``, to the disk; return it. Raises OSError.
+
+    It gets the owner, as far as the system lets it, and the mode of ``like``, by default of ``path``.
+    """
     descriptor, name = tempfile.mkstemp(prefix=STAGED, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(name, _mode(path))  # noqa: PTH101 (name is a string)
+        _adopt(Path(name), like or path)
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
@@ -247,11 +251,19 @@ def _new_folder(records: Path) -> Path:
         return folder
 
 
-def _mode(path: Path) -> int:
+def _adopt(staged: Path, like: Path) -> None:
+    """Give a staged file the owner and the mode of ``like``, or those of a new file where there is none."""
     try:
-        return path.stat().st_mode & 0o777
+        model = like.stat()
     except OSError:
-        return _FILE_MODE
+        staged.chmod(_FILE_MODE)
+        return
+    mode = stat.S_IMODE(model.st_mode)
+    try:
+        os.chown(staged, model.st_uid, model.st_gid)
+    except PermissionError:
+        mode &= 0o777  # set-uid means something else for another owner
+    staged.chmod(mode)
 
 
 def _encoded(manifest: Manifest) -> bytes:

@@ -12,7 +12,8 @@ import pytest
 
 from sgdoctor.collect import launch_kinds
 from sgdoctor.errors import UsageError
-from sgdoctor.fix import flags
+from sgdoctor.fix import flags, flags_write
+from sgdoctor.fix.flags_plan import Plan
 from sgdoctor.sources import Sources
 from tests import pages
 from tests.cli.conftest import ROOT, environment, sgdoctor  # noqa: F401 (fixtures)
@@ -27,14 +28,14 @@ NO_FUSION = (
 )
 
 
-def plan(folder: Path, text: str, *assume: str, unsafe: bool = False) -> flags.Plan:
+def plan(folder: Path, text: str, *assume: str, unsafe: bool = False) -> Plan:
     """Return what is planned for the script ``text``."""
     script = folder / "run.sh"
     script.write_bytes(text.encode())
     return flags.plan(Sources(launch=str(script), assume=assume), unsafe=unsafe)
 
 
-def left(found: flags.Plan) -> str:
+def left(found: Plan) -> str:
     """Return the reasons for what is left alone."""
     return "; ".join(f"{change.line} {change.why}" for change in found.left)
 
@@ -651,7 +652,6 @@ WRONG = {
     "--launch missing.sh": "missing.sh: No such file or directory",
     "--launch run.sh --url http://127.0.0.1:1": "--url is not for --flags",
     "--launch run.sh --effort quick": "--effort is not for --flags",
-    "--launch run.sh --format json": "--format is not for --flags",
     "--launch run.sh --undo": "say what to do",
     "--launch run.sh --write --dry-run": "--write writes the file and --dry-run does not",
     "-- sglang serve --model-path m": "name it with --launch FILE, not behind --",
@@ -681,7 +681,7 @@ def test_a_file_that_changed_meanwhile_is_not_written(tmp_path):
     script.write_text(ARRAY + "# another hand\n")
 
     with pytest.raises(UsageError, match="was changed while it was looked at"):
-        flags.write(found)
+        flags_write.write(found)
 
     assert script.read_text() == ARRAY + "# another hand\n"
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from sgdoctor import examine
 from sgdoctor.collect import launch_kinds
 from sgdoctor.fix import flags
 from sgdoctor.sources import Sources
-from tests.fix.test_flags import OLD, printed
+from sgdoctor.upstream import catalogue
+from tests.fix.test_flags import LAUNCH_FILES, OLD, SCENARIO, printed
 
 # What is written in the script (a word or words, as bash reads them), and what the server gets afterwards.
 KEPT = [
@@ -91,3 +93,49 @@ def test_the_servers_command_differs_by_the_flags_that_are_meant(pieces, style):
         words = [word.text for word in command.words]
         assert words == [word for word in after if word != "serve"]
         assert found.text.count("#") == (found.repaired or found.text).count("#"), "comments stay"
+
+
+SCRIPTS = [*LAUNCH_FILES.glob("*/*.sh"), *LAUNCH_FILES.glob("*/*.sbatch"), *SCENARIO.glob("*.sh")]
+ANYWHERE = [
+    "--prefill-round-robin-balance",
+    "--stream-output",
+    "--nsa-decode-backend fa3",
+    "--cuda-graph-bs 1 2",
+]
+ANYWHERE += [
+    "--mamba-scheduler-strategy=no_buffer",
+    "--disable-piecewise-cuda-graph",
+    "--moe-runner-backend auto",
+]
+
+
+@settings(
+    deadline=None,
+    max_examples=25,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(
+    st.sampled_from(SCRIPTS),
+    st.lists(st.sampled_from(ANYWHERE), max_size=3, unique=True),
+    st.sampled_from(catalogue.releases()),
+    st.booleans(),
+)
+def test_a_repaired_launch_file_passes_check_in_every_release(file, more, version, unsafe):
+    assume = (f"sglang.version={version}", "gpu.compute_capability=12.0", "gpu.vendor=nvidia")
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / file.name
+        script.write_text(file.read_text().replace("--model-path", " ".join([*more, "--model-path"]), 1))
+        sources = Sources(launch=str(script), assume=assume)
+        found = flags.plan(sources, unsafe=unsafe)
+        (before,) = examine.check(sources).deployments
+        script.write_text(found.repaired or found.text)
+        (after,) = examine.check(sources).deployments
+        again = flags.plan(sources, unsafe=unsafe)
+
+    told, still = ({finding.code for finding in each.findings} for each in (before, after))
+    kept = {change.code for change in (*found.left, *found.unsafe)}
+    assert still <= told
+    assert not (still & set(found.codes)) - kept
+    assert not again.changes
+    assert not unsafe or not found.unsafe
