@@ -42,7 +42,16 @@ def settle(facts: Facts, command: LaunchCommand | None) -> None:
         server_state,
         window_facts,
     )
-    from sgdoctor.upstream import arguments, attention, changed, deaths, derive, piecewise, switches
+    from sgdoctor.upstream import (
+        arguments,
+        attention,
+        changed,
+        deaths,
+        derive,
+        piecewise,
+        placement,
+        switches,
+    )
 
     deaths.explain(facts)
     facts.derive("fleet.servers", 1, [])
@@ -57,8 +66,10 @@ def settle(facts: Facts, command: LaunchCommand | None) -> None:
     derive.machine(facts)
     if command is not None:
         launch.collect_gpus(facts, command)
+    derive.other_device(facts)
     arguments.effective(facts)
     arguments.exposure(facts)
+    placement.derive(facts)
     container = command.container if command is not None else None
     derive.derive(facts, container.on_host if container is not None else None)
     switches.gone(facts)

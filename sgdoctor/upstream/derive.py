@@ -7,7 +7,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from sgdoctor.facts import Facts
+from sgdoctor.facts import Facts, Known
 from sgdoctor.upstream import architectures, catalogue, expert_weights, known_gpus, moe_facts, pins
 from sgdoctor.upstream.asked_view import Open, View
 from sgdoctor.upstream.moe_places import OnHost
@@ -20,6 +20,29 @@ def machine(facts: Facts) -> None:
     _release(facts)
     pins.derive(facts)
     _gpus(facts)
+
+
+def other_device(facts: Facts) -> None:
+    """Take the GPUs out of the facts of a server that was told to run on something else (--device cpu).
+
+    Rules about NVIDIA's GPUs then do not apply. The flag goes before what torch finds: get_device in
+    srt/utils/common.py is asked only where --device is not given (srt/server_args.py of 0.5.7, 0.5.12 and
+    0.5.18, arg_groups/serving_hook.py of 0.5.20 and 0.5.23).
+    """
+    told = next((name for name in ("arg.device", "asked.device") if facts.value(name) is not None), None)
+    if told is None or str(facts.value(told)).partition(":")[0] == "cuda":
+        return
+    device = facts.value(told)
+    for name in ("gpus", "gpu.count", "gpu.name", "gpu.memory_mib"):
+        facts.drop(name)
+        facts.set_unknown(name, f"the server runs on {device}", [told])
+    for name, value in (
+        ("gpu.vendor", "other"),
+        ("gpu.compute_capability", None),
+        ("gpu.shared_memory_bytes", None),
+    ):
+        facts.drop(name)
+        facts.put(name, Known(value, (), (told,)))
 
 
 def derive(facts: Facts, on_host: OnHost | None = None) -> None:
@@ -52,7 +75,8 @@ def _gpus(facts: Facts) -> None:
     """Derive gpu.* from the list of GPUs, or from the name of one, where it was not set with the list."""
     records = facts.value("gpus")
     if records:
-        facts.derive("gpu.count", len(records), ["gpus"])
+        if not _named_alone(facts):
+            facts.derive("gpu.count", len(records), ["gpus"])
         for name in ("name", "compute_capability", "memory_mib"):
             values = [record.get(name) for record in records]
             if any(value != values[0] for value in values):
@@ -64,6 +88,12 @@ def _gpus(facts: Facts) -> None:
         facts.derive("gpu.vendor", _vendor(name), ["gpu.name"])
     if facts.known("gpu.compute_capability"):
         _shared_memory(facts, facts.value("gpu.compute_capability"))
+
+
+def _named_alone(facts: Facts) -> bool:
+    """Whether the list of GPUs is that of --gpu NAME, which says what they are and not how many."""
+    gpus = facts.get("gpus")
+    return isinstance(gpus, Known) and any(where.place == "--gpu" for where in gpus.provenance)
 
 
 def _vendor(name: str) -> str:

@@ -138,7 +138,7 @@ def _has_words(name: str, words: list[str]) -> bool:
 
 
 def assumed(text: str) -> dict[str, Any]:
-    """Return the facts that ``--gpu NAME[:COUNT]`` assumes.
+    """Return the facts that ``--gpu NAME[:COUNT]`` assumes; without a count it does not say how many.
 
     Raises UsageError for a name that is not one GPU's and for a count that is none.
     """
@@ -156,12 +156,13 @@ def assumed(text: str) -> dict[str, Any]:
             }
             for index in range(count)
         ],
-        "gpu.count": count,
         "gpu.name": gpu.name,
         "gpu.vendor": gpu.vendor,
         "gpu.compute_capability": gpu.capability,
         "gpu.shared_memory_bytes": gpu.shared_memory_bytes,
     }
+    if colon:
+        facts["gpu.count"] = count
     if gpu.memory_mib is not None:
         facts["gpu.memory_mib"] = gpu.memory_mib
     return facts

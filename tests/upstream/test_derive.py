@@ -346,3 +346,25 @@ def test_nothing_known_says_why():
         fact = facts.get(name)
         assert isinstance(fact, Unknown)
         assert fact.missing
+
+
+@pytest.mark.parametrize(
+    ("flag", "vendor", "capability"),
+    [
+        ("", "nvidia", "9.0"),
+        ("--device cuda", "nvidia", "9.0"),
+        ("--device cpu", "other", None),
+        ("--device xpu", "other", None),
+    ],
+)
+def test_the_gpus_of_a_server_that_runs_on_something_else(tmp_path, flag, vendor, capability):
+    environment = tmp_path / "environment.json"
+    environment.write_text(json.dumps(H200))
+    launch = tmp_path / "run.sh"
+    launch.write_text(f"python3 -m sglang.launch_server --model-path m {flag}\n")
+    facts = facts_of(launch=str(launch), environment=str(environment))
+    assert values(facts, "gpu.vendor", "gpu.compute_capability") == [vendor, capability]
+    assert facts.known("gpu.name") == (vendor == "nvidia")
+    if vendor == "other":
+        device = flag.removeprefix("--device ")
+        assert facts.get("gpu.count") == Unknown(f"the server runs on {device}", ("asked.device",))
