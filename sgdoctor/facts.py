@@ -61,6 +61,20 @@ class Match(msgspec.Struct, frozen=True):
     ranks: tuple[str, ...] = ()
 
 
+class Series(msgspec.Struct, frozen=True):
+    """A measure over the time that a server was watched.
+
+    ``name`` is that of the fact window.* that sums it up, without "window."; prefill_throughput has none.
+    ``points`` are the seconds since the watching began, each with the value then; of a long window, with the
+    mean of several values: there are 120 at most.
+    """
+
+    name: str
+    unit: str
+    place: str
+    points: list[tuple[float, float]]
+
+
 class Facts:
     """The facts of one deployment.
 
@@ -75,6 +89,7 @@ class Facts:
         self.matches: dict[str, Match] = {}
         self.patterns_sought: set[str] = set()
         self.notes: list[str] = []
+        self.series: list[Series] = []
 
     def set(self, name: str, value: Any, *, source: str, place: str, count: int = 1) -> None:
         """Set ``name`` as read at ``place``; the value of a secret flag is replaced on the way in.

@@ -15,7 +15,7 @@ import msgspec
 from sgdoctor import __version__, redact
 from sgdoctor.collect import clean
 from sgdoctor.errors import UsageError
-from sgdoctor.facts import Conflict, Facts, Known, Match, Provenance
+from sgdoctor.facts import Conflict, Facts, Known, Match, Provenance, Series
 from sgdoctor.input_file import read_bytes
 from sgdoctor.upstream.moe_config import CONFIG_DIR_VARIABLE
 from sgdoctor.vocabulary import FactTypeError
@@ -68,6 +68,7 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patterns_sought: tuple[str, ...]
     conflicts: tuple[SavedConflict, ...]
     notes: tuple[str, ...]
+    series: tuple[Series, ...] = ()
 
 
 def save(facts: Facts, path: Path, *, now: dt.datetime | None = None) -> None:
@@ -127,6 +128,7 @@ def _snapshot(facts: Facts, now: dt.datetime) -> Snapshot:
         patterns_sought=tuple(sorted(facts.patterns_sought)),
         conflicts=tuple(SavedConflict(c.name, _saved(c.kept), _saved(c.other)) for c in facts.conflicts),
         notes=tuple(facts.notes),
+        series=tuple(facts.series),
     )
 
 
@@ -194,6 +196,7 @@ def restore(saved: Snapshot, place: str, facts: Facts | None = None) -> Facts:
     facts.matches.update(saved.matches)
     facts.patterns_sought.update(saved.patterns_sought)
     facts.notes.extend(saved.notes)
+    facts.series.extend(saved.series)
     return facts
 
 

@@ -67,7 +67,7 @@ def apply(facts: Facts, *, gpu: str | None, assumptions: Sequence[str]) -> Facts
         )
     if not changed:
         result.matches, result.patterns_sought = facts.matches, facts.patterns_sought
-        result.conflicts = facts.conflicts
+        result.conflicts, result.series = facts.conflicts, facts.series
     return result
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sgdoctor import snapshot
 from sgdoctor.collect import environment, launch, log, server, server_info
 from sgdoctor.errors import UsageError
-from sgdoctor.facts import Conflict, Facts, Known, Match, Provenance, Unknown
+from sgdoctor.facts import Conflict, Facts, Known, Match, Provenance, Series, Unknown
 from tests.collect import servers
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +38,7 @@ def facts() -> Facts:
     facts.matches["MEM201"] = Match(4, "server.log:7", "retracted", {"n": "16"}, ("TP0", "TP1"))
     facts.patterns_sought |= {"MEM201", "RUN101"}
     facts.notes.append("server.log:3 was not understood")
+    facts.series.append(Series("token_usage", "share", "http://h:1/metrics", [(0.0, 0.24), (2.0, 0.3)]))
     return facts
 
 
@@ -55,6 +56,7 @@ def test_what_is_saved_is_loaded(facts: Facts, tmp_path: Path) -> None:
     assert loaded.matches == facts.matches
     assert loaded.patterns_sought == facts.patterns_sought
     assert loaded.notes == facts.notes
+    assert loaded.series == facts.series
     assert loaded.conflicts == facts.conflicts != []
     tp = loaded.get("arg.tp_size")
     assert [read.place for read in tp.provenance][-1] == "launch.sh:3"

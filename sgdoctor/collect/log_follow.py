@@ -32,10 +32,11 @@ def can_grow(name: str) -> None:
 
 
 class Batches:
-    """What the batch lines of one DP worker add up to."""
+    """What the batch lines of one DP worker add up to; ``times``: when each decode line was read."""
 
     def __init__(self) -> None:
         self.decode: list[dict[str, float]] = []
+        self.times: list[float] = []
         self.new_tokens = 0.0
         self.cached_tokens = 0.0
 
@@ -58,6 +59,7 @@ class Follower:
         self.notes: list[str] = []
         self._path = Path(name)
         self._rest = b""
+        self._at = 0.0
         can_grow(name)
         self._form = self._head()
         self._file = self._opened()
@@ -89,8 +91,9 @@ class Follower:
             workers[_worker(ranks)] = max(workers.get(_worker(ranks), 0), number)
         return sum(workers.values())
 
-    def read_on(self) -> None:
-        """Take what was added since the last time; never raises."""
+    def read_on(self, at: float = 0.0) -> None:
+        """Take what was added since the last time, ``at`` seconds after the beginning; never raises."""
+        self._at = at
         if self._file is None:
             self._file = self._opened()
             if self._file is None:
@@ -161,6 +164,7 @@ class Follower:
         }
         if b"Decode batch" in text[:_BATCH_WITHIN]:
             seen.decode.append(values)
+            seen.times.append(self._at)
         elif b"Prefill batch" in text[:_BATCH_WITHIN]:
             seen.new_tokens += values.get("#new-token", 0.0)
             seen.cached_tokens += values.get("#cached-token", 0.0)

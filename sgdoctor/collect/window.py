@@ -135,7 +135,7 @@ def watch(
         if where is not None and not window.without_metrics:
             _ask(where, window, began)
         for log in logs:
-            log.read_on()
+            log.read_on(time.monotonic() - began)
         over = time.monotonic() - began
         if tick is not None:
             tick(min(over / seconds, 1.0))

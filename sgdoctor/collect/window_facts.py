@@ -28,7 +28,9 @@ def lack(facts: Facts, reason: str = NEEDS) -> None:
 
 
 def set_facts(facts: Facts, window: Window) -> None:
-    """Set window.* from what was watched; what nothing told stays unknown."""
+    """Set window.* and the series from what was watched; what nothing told stays unknown."""
+    from sgdoctor.collect import window_series
+
     place = window.place or ", ".join(log.name for log in window.logs)
     facts.notes.extend(note for log in window.logs for note in log.notes)
     if window.cut_short:
@@ -45,6 +47,7 @@ def set_facts(facts: Facts, window: Window) -> None:
             f"{window.place}: {window.missed} of {window.asked} times no page: {window.last or 'too late'}"
         )
     _Setter(facts, window).all()
+    facts.series = window_series.of(window)
     if said := told(facts):
         facts.notes.append(said)
     lack(facts, _why(window))
@@ -116,21 +119,21 @@ class _Setter:
         self.log(self.window.logs)
 
     def gauges(self) -> None:
-        usage = _known(page.token_usage for page in self.pages)
-        if usage:
-            self.put("token_usage", _mean(usage), "token_usage")
-            self.put("token_usage_peak", max(usage), "token_usage")
+        used = _known(page.token_usage for page in self.pages)
+        if used:
+            self.put("token_usage", mean(used), "token_usage")
+            self.put("token_usage_peak", max(used), "token_usage")
         running = _known(page.running for page in self.pages)
         if running:
-            self.put("running_requests", _mean(running), "num_running_reqs")
+            self.put("running_requests", mean(running), "num_running_reqs")
         queued = _known(page.queued for page in self.pages)
         if queued:
-            self.put("queued_requests", _mean(queued), "num_queue_reqs")
+            self.put("queued_requests", mean(queued), "num_queue_reqs")
             self.put("queued_least", min(queued), "num_queue_reqs")
             self.put("queue_growth", _growth(queued), "num_queue_reqs")
         lengths = _known(page.accept_length for page in self.pages)
         if lengths:
-            self.put("accept_length", _mean(lengths), "spec_accept_length")
+            self.put("accept_length", mean(lengths), "spec_accept_length")
 
     def counters(self, first: Page, last: Page) -> None:
         retracted = last.counted("retracted", first)
@@ -170,10 +173,10 @@ class _Setter:
             return
         self.put_log("seconds", self.window.seconds)
         if decode:
-            usages = [_usage(values) for values in decode]
-            known = _known(usages)
-            self.put_log("token_usage", _mean(known) if known else None)
-            self.put_log("token_usage_peak", max(known) if known else None)
+            usages = [usage(values) for values in decode]
+            used = _known(usages)
+            self.put_log("token_usage", mean(used) if used else None)
+            self.put_log("token_usage_peak", max(used) if used else None)
             for name, key in (
                 ("running_requests", "#running-req"),
                 ("queued_requests", "#queue-req"),
@@ -181,7 +184,7 @@ class _Setter:
             ):
                 self.put_log(name, _summed([one.decode for one in workers], key))
             lengths = _known(values.get("accept len") for values in decode)
-            self.put_log("accept_length", _mean(lengths) if lengths else None)
+            self.put_log("accept_length", mean(lengths) if lengths else None)
         self.put_log(
             "retractions_per_minute", sum(log.retractions for log in logs) * _MINUTE / self.window.seconds
         )
@@ -191,7 +194,8 @@ class _Setter:
         self.put_log("cache_hit_rate", cached / prompts if prompts else None)
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+    """Return the mean of ``values``, of which there is at least one."""
     return sum(values) / len(values)
 
 
@@ -199,14 +203,14 @@ def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _usage(values: dict[str, float]) -> float | None:
+def usage(values: dict[str, float]) -> float | None:
     """Return the share of the fullest pool: hybrid models report one for each."""
     return max((value for name, value in values.items() if name.endswith("usage")), default=None)
 
 
 def _summed(workers: Sequence[list[dict[str, float]]], key: str) -> float | None:
     """Return the sum over the DP workers of each one's mean."""
-    means = [_mean(found) for one in workers if (found := _known(values.get(key) for values in one))]
+    means = [mean(found) for one in workers if (found := _known(values.get(key) for values in one))]
     return sum(means) if means else None
 
 
@@ -215,7 +219,7 @@ def _growth(values: list[float]) -> float | None:
     if len(values) < _LEAST_PAGES:
         return None
     third = len(values) // _THIRDS
-    return _mean(values[-third:]) - _mean(values[:third])
+    return mean(values[-third:]) - mean(values[:third])
 
 
 def _trend(pages: list[Page]) -> float | None:

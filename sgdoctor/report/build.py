@@ -61,6 +61,7 @@ def deployment(
         looked_at=looked,
         notes=notes,
         conflicts=[_disagreement(each) for each in facts.conflicts],
+        series=list(facts.series),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from sgdoctor.engine.model import Finding
-from sgdoctor.report import view
+from sgdoctor.report import html_charts, view
 from sgdoctor.report.header import header, joined
 from sgdoctor.report.html_page import page
 from sgdoctor.report.layout import printable
@@ -70,7 +70,9 @@ def render(report: Report, *, verbose: bool = False) -> str:
         parts.append(f"<section>\n<h2>What the servers differ in</h2>\n{_drift(report)}\n</section>")
     parts.append(_listed(_text(each) for each in report.notes))
     names = ", ".join(each.summary.model or each.name for each in report.deployments[:3])
-    made = page(printable(f"sgdoctor: {names}: {found}"), "\n".join(parts), _STYLE)
+    charts = any(each.series for each in report.deployments)
+    style = f"{_STYLE}{html_charts.STYLE}" if charts else _STYLE
+    made = page(printable(f"sgdoctor: {names}: {found}"), "\n".join(parts), style)
     made = made.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n{_POLICY}', 1)
     return made.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
@@ -103,6 +105,7 @@ def _deployment(deployment: DeploymentReport, *, verbose: bool) -> Iterator[str]
     if deployment.moved_from is not None:
         yield f"<h2>{_text(view.moved(deployment))}</h2>"
         yield from (_change(each) for each in view.changes(deployment, verbose=verbose))
+    yield _watched(deployment)
     remarks = view.remarks(deployment)
     remarks += [f"{each.code} itself broke, which is a bug: {each.reason}" for each in deployment.broken]
     yield _listed(_text(each) for each in remarks)
@@ -128,6 +131,18 @@ def _deployment(deployment: DeploymentReport, *, verbose: bool) -> Iterator[str]
     yield _folded(f"Sources that disagree: {len(conflicts)}", table, len(conflicts))
     for said, codes in (("Passed", deployment.passed), ("Do not apply", deployment.not_applicable)):
         yield _folded(f"{said}: {len(codes)}", f"<p>{_text(', '.join(codes))}</p>", len(codes))
+
+
+def _watched(deployment: DeploymentReport) -> str:
+    """Return what was measured while the server was watched: charts, and their numbers in a table."""
+    if not deployment.series:
+        return ""
+    places = dict.fromkeys(each.place for each in deployment.series)
+    read = f"<p>Read in {', '.join(_code(place) for place in places)}.</p>"
+    numbers = [tuple(_text(cell) for cell in row) for row in html_charts.rows(deployment.series)]
+    table = _table(("", "first", "least", "most", "last"), numbers)
+    charts = html_charts.figures(deployment.series)
+    return f'<h2>While it was watched</h2>\n{read}\n{charts}\n<div class="numbers">\n{table}\n</div>'
 
 
 def _finding(finding: Finding, deployment: DeploymentReport) -> str:

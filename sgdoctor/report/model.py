@@ -14,6 +14,7 @@ import msgspec
 import sgdoctor
 from sgdoctor.engine.model import SEVERITIES, Finding, Severity
 from sgdoctor.engine.recommend import arrange
+from sgdoctor.facts import Series
 
 SCHEMA: Literal["sgdoctor-report-1"] = "sgdoctor-report-1"
 
@@ -159,7 +160,7 @@ class DeploymentReport(msgspec.Struct, frozen=True, kw_only=True):
 
     ``consequences`` maps the code of a finding to the code of the finding that explains it. ``moved_from`` is
     the release in use when the report is about another one (--target), ``changes`` what differs between them,
-    worst first.
+    worst first. ``series`` is what was measured while the server was watched (--watch).
     """
 
     name: str
@@ -175,6 +176,7 @@ class DeploymentReport(msgspec.Struct, frozen=True, kw_only=True):
     looked_at: list[Looked] = []
     notes: list[str] = []
     conflicts: list[Disagreement] = []
+    series: list[Series] = []
     moved_from: str | None = None
     changes: list[Change] = []
 

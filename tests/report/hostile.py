@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from sgdoctor.engine.model import Evidence, Recommendation
+from sgdoctor.facts import Series
 from sgdoctor.report.model import (
     Broken,
     Change,
@@ -103,6 +104,7 @@ def _deployment(draw):
         looked_at=[Looked("log", text(), "partly", text()), Looked("launch", text())],
         notes=[text()],
         conflicts=[Disagreement("triton.version", reading, reading)],
+        series=[Series("queued_requests", text(), text(), [(0.0, 1.0), (2.0, 3.0)])],
         moved_from=text(),
         changes=[change],
     )

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import given, settings
 
 from sgdoctor import examine
 from sgdoctor.engine.model import Evidence
-from sgdoctor.report import html
+from sgdoctor.facts import Series
+from sgdoctor.report import html, html_charts
 from sgdoctor.report.layout import printable
 from sgdoctor.report.model import Report
 from sgdoctor.sources import Sources
@@ -26,7 +28,7 @@ DESK = {"width": 1280, "height": 900}
 VOID = {"meta"}
 TAGS = VOID | set(
     "html head title style body h1 h2 h3 p a section article span ul li pre code details summary div table "
-    "thead tbody tr th td".split()
+    "thead tbody tr th td figure figcaption svg path text".split()
 )
 CAPTURES = Path(__file__).parents[1] / "captures"
 
@@ -58,6 +60,7 @@ class Page(HTMLParser):
             "href",
             "open",
             "data-label",
+            *("viewbox", "role", "aria-label", "d", "x", "y", "text-anchor"),
         }
         if "href" in given:
             self.links.append(given["href"])
@@ -93,6 +96,82 @@ def test_a_fleet_begins_with_a_table_that_leads_to_each_deployment(fleet):
     page = Page(html.render(fleet))
     assert [link for link in page.links if link.startswith("#")] == ["#d1", "#d2", "#d3", "#d4", "#d5"]
     assert len(page.texts["section"]) == 5
+
+
+@pytest.fixture
+def watched(deployment):
+    """Return a report on a server that was watched for a minute, for 14 s of which it did not answer."""
+    times = [2.0 * number for number in range(31) if not 20 < 2 * number < 34]
+
+    def series(name, unit, value):
+        place = "http://10.0.0.1:30000/metrics"
+        return Series(name, unit, place, [(at, value(at)) for at in times])
+
+    return Report.of(
+        [
+            deployment(
+                series=[
+                    series("running_requests", "requests", lambda at: 24 + at % 5),
+                    series("queued_requests", "requests", lambda at: at / 4),
+                    series("token_usage", "share", lambda at: 0.5 + at / 120),
+                    series("decode_throughput", "tokens/s", lambda at: 123456 + at),
+                    series("retractions_per_minute", "requests/min", lambda _: 0.0),
+                    series("between_tokens_seconds", "s", lambda _: 0.0142),
+                ]
+            )
+        ]
+    )
+
+
+def test_a_watched_server_has_charts_and_their_numbers(watched):
+    text = html.render(watched)
+    page = Page(text)
+    assert page.texts["figcaption"] == [
+        "Generated tokens",
+        "Requestsrunningwaiting",
+        "KV cache in use",
+        "Time between tokens",
+    ]  # nothing was retracted: a row of the table says so
+    cells = [cell for cell in page.texts["td"] if cell]
+    start = cells.index("Requests, waiting")
+    assert cells[start + 1 : start + 5] == ["0", "0", "15", "15"]
+    assert "Retracted requests, a minute" in cells
+    assert 'aria-label="Requests over time: running 24 to 28 requests; waiting 0 to 15 requests"' in text
+    assert "Read in http://10.0.0.1:30000/metrics." in page.texts["p"]
+
+
+def test_a_line_is_interrupted_where_nothing_is_known(watched):
+    lines = re.findall(r'<path class="line line1" d="([^"]*)"', html.render(watched))
+    assert [line.count("M") for line in lines] == [2] * 4
+
+
+def test_a_server_that_was_not_watched_has_no_chart(scenario):
+    text = html.render(Report.of([scenario]))
+    assert "<svg" not in text
+    assert "figure" not in text
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (0, [0, 1]),
+        (1, [0, 0.25, 0.5, 0.75, 1]),
+        (34, [0, 10, 20, 30, 40]),
+        (60, [0, 20, 40, 60]),
+        (100, [0, 25, 50, 75, 100]),
+        (0.0142, [0, 0.005, 0.01, 0.015]),
+        (123456, [0, 50000, 100000, 150000]),
+    ],
+)
+def test_ticks_are_round_numbers_that_reach_the_highest_value(most, expected):
+    assert html_charts.ticks(most) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0, "0"), (0.0142, "0.0142"), (2.5, "2.5"), (33.333, "33.3"), (2210.4, "2210")]
+)
+def test_numbers_have_three_digits(value, said):
+    assert html_charts.number(value) == said
 
 
 def test_nothing_is_loaded_from_elsewhere(fleet):
@@ -182,7 +261,8 @@ CONTRAST = """
     return getComputedStyle(document.documentElement).colorScheme.includes("dark")
       && matchMedia("(prefers-color-scheme: dark)").matches ? "rgb(18, 18, 18)" : "rgb(255, 255, 255)";
   };
-  const ratios = [...document.querySelectorAll("h1, h2, h3, p, span, li, pre, code, td, th, summary, a")]
+  const ratios = [...document.querySelectorAll("h1, h2, h3, p, span, li, pre, code, td, th, summary, a, "
+      + "figcaption, svg text")]
     .map(each => {
       const [a, b] = [luminance(getComputedStyle(each).color), luminance(behind(each))];
       return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
@@ -191,11 +271,16 @@ CONTRAST = """
 }
 """
 
+LINES = CONTRAST.replace("h1, h2", "svg .line, h1, h2").replace(
+    "getComputedStyle(each).color)",
+    'each.matches(".line") ? getComputedStyle(each).stroke : getComputedStyle(each).color)',
+)
+
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [PHONE, DESK], ids=["phone", "desk"])
-def test_the_page_is_legible_and_no_wider_than_the_window(opened, died, fleet, viewport, scheme):
-    for report in (died, fleet):
+def test_the_page_is_legible_and_no_wider_than_the_window(opened, died, fleet, watched, viewport, scheme):
+    for report in (died, fleet, watched):
         page = opened(html.render(report, verbose=True), viewport, scheme)
         page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
         assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
@@ -221,6 +306,36 @@ def test_a_reader_sees_the_finding_and_its_log_line_at_once_and_opens_the_rest(o
     assert not undecided.locator("table").is_visible()
     undecided.locator("summary").click()
     assert undecided.locator("table").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_charts_are_as_wide_as_a_phone_and_two_beside_each_other_on_a_desk(opened, watched, scheme):
+    text = html.render(watched)
+    phone = opened(text, PHONE, scheme).locator("svg")
+    assert phone.count() == 4
+    boxes = [phone.nth(number).bounding_box() for number in range(4)]
+    assert all(PHONE["width"] * 0.9 <= box["width"] <= PHONE["width"] for box in boxes)
+    assert all(after["y"] > before["y"] for before, after in pairwise(boxes))
+    desk = opened(text, DESK, scheme).locator("svg")
+    first, second = desk.nth(0).bounding_box(), desk.nth(1).bounding_box()
+    assert abs(first["y"] - second["y"]) <= 1
+    assert first["x"] + first["width"] <= second["x"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lines_of_a_chart_stand_out_and_no_text_leaves_it(opened, watched, scheme):
+    page = opened(html.render(watched), PHONE, scheme)
+    assert page.evaluate(LINES) >= 3  # WCAG 2, graphics
+    outside = """() => [...document.querySelectorAll("svg text")].filter(each => {
+      const [text, chart] = [each, each.ownerSVGElement].map(one => one.getBoundingClientRect());
+      return text.left < chart.left || text.right > chart.right + 6 || text.bottom > chart.bottom + 1;
+    }).map(each => each.textContent)"""
+    assert page.evaluate(outside) == []
+
+
+def test_a_reader_without_eyes_is_told_what_a_chart_shows(opened, watched):
+    page = opened(html.render(watched), PHONE, "light")
+    assert page.get_by_role("img", name="Generated tokens over time: 123456 to 123516 tokens/s").count() == 1
 
 
 def test_markup_in_a_log_runs_nothing(opened, finding, deployment):
