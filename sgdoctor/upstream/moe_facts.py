@@ -251,7 +251,19 @@ class _Experts:
         if not self.facts.known("moe.runner") and not self._deterministic():
             raise Open("the runner of the experts is not known", ("moe.runner",))
         triton = self.facts.known("moe.runner") and self.use("moe.runner") == "triton"
-        return {"moe.config_matters": triton and not self._deterministic()}
+        used = triton and not self._deterministic() and not self._too_old_for_fp8()
+        return {"moe.config_matters": used}
+
+    def _too_old_for_fp8(self) -> bool:
+        """Whether Triton has no FP8 for this GPU: the kernel is not compiled, and no config changes that.
+
+        "type fp8e4nv not supported in this architecture": Triton 3.5.1, 3.6.0 and 3.8.0 compile it for
+        compute capability 8.9 and newer alone.
+        """
+        if self.facts.value("moe.dtype") != "fp8_w8a8":
+            return False
+        capability = self._gpu()[1]
+        return capability is not None and capability < Version("8.9")
 
     def _deterministic(self) -> bool:
         view = View(self.facts, self._release(), {})

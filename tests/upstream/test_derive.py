@@ -180,6 +180,15 @@ def test_awq_experts_that_marlin_cannot_take_run_on_triton_with_half_the_width(t
     assert values(facts, "moe.runner", "moe.config_matters") == ["marlin", False]
 
 
+def test_no_config_helps_where_triton_has_no_fp8(tmp_path):
+    """On an A100 the kernel for FP8 experts is not compiled; that for BF16 experts is."""
+    a100 = {"gpu.name": "NVIDIA A100-SXM4-80GB", "gpu.compute_capability": "8.0"}
+    for quantization, matters in (({"quant_method": "fp8"}, False), (None, True)):
+        facts = known(quantized(tmp_path, quantization), **a100)
+        derive.derive(facts)
+        assert values(facts, "moe.runner", "moe.config_matters") == ["triton", matters]
+
+
 def test_the_one_shipped_file_that_computes_wrong(tmp_path):
     fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     model = quantized(tmp_path, fp8, num_experts=512, moe_intermediate_size=512)
