@@ -6,7 +6,7 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from sgdoctor import gather
 from sgdoctor.engine.rules import CompiledRule
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Facts, Known
-from sgdoctor.report.model import DeploymentReport, Drift
+from sgdoctor.report.model import DeploymentReport, Drift, UndecidedRule
 from sgdoctor.sources import Sources
 
 WORKERS = 64
@@ -49,7 +49,18 @@ _OWN = frozenset(
 _OWN_ENDS = ("_port", "_ip", "_addr")
 _LONGEST = 80
 
+# By code, reason and what is missing.
+_Undecided = dict[tuple[str, ...], UndecidedRule]
+
 Judge = Callable[[gather.Gathered, Sequence[CompiledRule]], DeploymentReport]
+
+
+_Group = tuple[str, str]
+# Of what is compared: which value is held by which URLs.
+_Said = dict[str, dict[str, list[str]]]
+
+
+Result = TypeVar("Result")
 
 
 class _Server(msgspec.Struct):
@@ -57,8 +68,7 @@ class _Server(msgspec.Struct):
 
     url: str
     report: DeploymentReport
-    group: tuple[str, str]
-    values: dict[str, str]
+    group: _Group
     model: str | None
     version: str | None
 
@@ -91,48 +101,52 @@ def check(
     """Ask every server of ``sources.urls``; return a report of each, in their order, and what differs.
 
     ``judge`` holds what was gathered of one against rules; those that read fleet.* are left for when all have
-    answered. Of each server only its report and the values that are compared are kept. Raises UsageError.
+    answered. Of each server only its report is kept, and each value that is compared once. Raises UsageError.
     """
     urls = list(dict.fromkeys(sources.urls))
     wanted(sources)
+    undecided: _Undecided = {}
+    judging = threading.Lock()  # it only computes: threads that take turns are done sooner
     alone = [rule for rule in rules if not _reads_fleet(rule)]
     together = [rule for rule in rules if _reads_fleet(rule)]
 
-    def one(url: str) -> _Server:
+    def one(url: str) -> tuple[_Server, dict[str, str]]:
         single = msgspec.structs.replace(sources, url=url, urls=())
         (gathered,) = gather.gather(single, patterns, lambda _what: None)
-        return _kept(url, gathered, judge(gathered, alone))
+        with judging:
+            kept = _kept(url, gathered, _shared(judge(gathered, alone), undecided))
+            return kept, dict(_values(gathered.facts))
 
     say(f"asking {len(urls)} servers")
     servers: dict[str, _Server] = {}
-    for server in _at_once(urls, one, len(urls) if sources.watch else WORKERS):
+    said: dict[_Group, _Said] = {}
+    for server, values in _at_once(urls, one, len(urls) if sources.watch else WORKERS):
         servers[server.url] = server
+        column = said.setdefault(server.group, {})
+        for name, text in values.items():
+            column.setdefault(name, {}).setdefault(text, []).append(server.url)
         say(f"asking {len(urls)} servers: {len(servers)} have answered")
     ordered = [servers[url] for url in urls]
-    groups: dict[tuple[str, str], list[_Server]] = {}
-    for server in ordered:
-        groups.setdefault(server.group, []).append(server)
-    drift = [each for group in groups.values() for each in _drift(group)]
-    usual = {key: _usual(group) for key, group in groups.items()}
-    sizes = {key: len(group) for key, group in groups.items()}
+    differing = {group: _differing(column, urls) for group, column in said.items()}
+    sizes = Counter(each.group for each in ordered)
     compared = [
-        _compared(each, sizes[each.group], _differs(each, usual[each.group]), together, judge)
+        _compared(each, sizes[each.group], _differs(each, differing[each.group]), together, judge)
         for each in ordered
     ]
-    return compared, drift
+    return compared, _drift(ordered, differing)
 
 
 def _reads_fleet(rule: CompiledRule) -> bool:
     return any(name.startswith("fleet.") for name in rule.names)
 
 
-def _at_once(urls: Sequence[str], work: Callable[[str], _Server], workers: int) -> Iterator[_Server]:
+def _at_once(urls: Sequence[str], work: Callable[[str], Result], workers: int) -> Iterator[Result]:
     """Yield what ``work`` returns, as it comes; raises what one of them raises.
 
     The threads are daemons: whoever interrupts waits for no server.
     """
     left: queue.SimpleQueue[str] = queue.SimpleQueue()
-    done: queue.SimpleQueue[_Server | BaseException] = queue.SimpleQueue()
+    done: queue.SimpleQueue[Result | BaseException] = queue.SimpleQueue()
     for url in urls:
         left.put(url)
 
@@ -156,6 +170,12 @@ def _at_once(urls: Sequence[str], work: Callable[[str], _Server], workers: int) 
         yield result
 
 
+def _shared(report: DeploymentReport, undecided: _Undecided) -> DeploymentReport:
+    """Return the report with one object for what is undecided alike at several servers: it is most of it."""
+    rules = [undecided.setdefault((each.code, each.reason, *each.missing), each) for each in report.unknown]
+    return msgspec.structs.replace(report, unknown=rules)
+
+
 def _kept(url: str, gathered: gather.Gathered, report: DeploymentReport) -> _Server:
     facts = gathered.facts
     named = facts.value("server.url") or url
@@ -165,7 +185,6 @@ def _kept(url: str, gathered: gather.Gathered, report: DeploymentReport) -> _Ser
         url,
         msgspec.structs.replace(report, name=str(named)),
         (str(path), str(facts.value("arg.disaggregation_mode", ""))),
-        dict(_values(facts)),
         None if model is None else str(model),
         facts.value("sglang.version"),
     )
@@ -187,17 +206,16 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _drift(group: Sequence[_Server]) -> list[Drift]:
-    """Return what the servers of one model and role differ in, the most frequent value first."""
-    found = []
-    for name in sorted({name for each in group for name in each.values}, key=_order):
-        said: dict[str, list[str]] = {}
-        for each in group:
-            if name in each.values:
-                said.setdefault(each.values[name], []).append(each.report.name)
-        if len(said) > 1:
-            ordered = sorted(said.items(), key=lambda item: -len(item[1]))
-            found.append(Drift(name, group[0].model, dict(ordered)))
+def _differing(said: _Said, urls: Sequence[str]) -> _Said:
+    """Return what servers of one model and role differ in, the most frequent value first.
+
+    Of equals the first server's comes first, in the order of ``urls``.
+    """
+    place = {url: number for number, url in enumerate(urls)}
+    found: _Said = {}
+    for name in sorted((name for name, held in said.items() if len(held) > 1), key=_order):
+        held = {text: sorted(by, key=place.__getitem__) for text, by in said[name].items()}
+        found[name] = dict(sorted(held.items(), key=lambda item: (-len(item[1]), place[item[1][0]])))
     return found
 
 
@@ -234,19 +252,23 @@ def _compared(
     )
 
 
-def _usual(group: Sequence[_Server]) -> dict[str, str]:
-    """Return the most frequent value of everything that is compared (of equals, the first one's)."""
-    counted: dict[str, Counter[str]] = {}
-    for each in group:
-        for name, value in each.values.items():
-            counted.setdefault(name, Counter())[value] += 1
-    return {name: values.most_common(1)[0][0] for name, values in counted.items()}
-
-
-def _differs(server: _Server, usual: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return where a server holds another value than is usual."""
+def _drift(servers: Sequence[_Server], differing: Mapping[_Group, _Said]) -> list[Drift]:
+    """Return what the servers of each group differ in, the first server's group first."""
+    names = {each.url: each.report.name for each in servers}
+    models = {each.group: each.model for each in reversed(servers)}
     return [
-        {"fact": name, "value": server.values[name], "others": usual[name]}
-        for name in sorted(server.values, key=_order)
-        if server.values[name] != usual[name]
+        Drift(name, models[group], {text: [names[url] for url in by] for text, by in held.items()})
+        for group in dict.fromkeys(each.group for each in servers)
+        for name, held in differing[group].items()
     ]
+
+
+def _differs(server: _Server, differing: _Said) -> list[dict[str, str]]:
+    """Return where a server holds another value than is usual."""
+    found = []
+    for name, held in differing.items():
+        usual = next(iter(held))
+        own = next((text for text, by in held.items() if server.url in by), usual)
+        if own != usual:
+            found.append({"fact": name, "value": own, "others": usual})
+    return found

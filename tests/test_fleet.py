@@ -71,6 +71,23 @@ def test_servers_that_are_alike_differ_in_nothing() -> None:
     assert all("RUN501" in each.passed for each in report.deployments)
 
 
+def test_what_is_undecided_alike_is_kept_once() -> None:
+    """It is most of a report, and the memory of two hundred servers shall be about that of one."""
+    with fleet(routes(), routes(version="0.5.11")) as urls:
+        one, other = by_name(check(urls=tuple(urls))).values()
+    shared = {id(rule) for rule in one.unknown} & {id(rule) for rule in other.unknown}
+    assert len(shared) > len(one.unknown) * 0.8
+
+
+def test_of_two_equally_frequent_values_the_first_servers_counts() -> None:
+    slow = routes(max_running_requests=16)
+    slow["/health"] = servers.slowly(0.5, reply(200))
+    with fleet(slow, routes()) as urls:  # the second one answers first
+        report = check(urls=tuple(urls))
+    assert [list(each.values.items()) for each in report.drift] == [[("16", [urls[0]]), ("64", [urls[1]])]]
+    assert [name for name, each in by_name(report).items() if "RUN501" in codes(each)] == [urls[1]]
+
+
 def test_another_release_is_named_first() -> None:
     with fleet(routes(), routes(), routes(version="0.5.11", max_prefill_tokens=99)) as urls:
         report = check(urls=tuple(urls))

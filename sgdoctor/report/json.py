@@ -15,7 +15,8 @@ def render(report: msgspec.Struct | dict[str, Any], indent: int = 1) -> str:
         encoded = msgspec.json.encode(report)
     except UnicodeEncodeError:  # a file name that is not UTF-8 holds surrogates
         encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(report)))
-    return msgspec.json.format(encoded, indent=indent).decode() + "\n"
+    encoded = msgspec.json.format(encoded, indent=indent) + b"\n"
+    return encoded.decode()
 
 
 def _encodable(value: Any) -> Any:

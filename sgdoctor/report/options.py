@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 # By the longest beginning of a fact's name that is listed here.
 _OPTIONS: dict[str, tuple[str, ...]] = {
@@ -64,6 +65,7 @@ def giving(facts: Iterable[str], given: Iterable[str] = ()) -> list[str]:
     return [option for option in common or [] if option not in taken]
 
 
+@cache
 def _giving(fact: str) -> tuple[str, ...]:
     best = max((start for start in _OPTIONS if fact.startswith(start)), key=len, default=None)
     return _OPTIONS[best] if best else ()
