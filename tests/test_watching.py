@@ -154,13 +154,14 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FAILS = servers.slowly(0.4, reply(503))
+ANSWERED = '[2026-11-30 23:59:31] INFO:     127.0.0.1:40460 - "POST /generate HTTP/1.1" 200 OK\n'
 
 
 @pytest.mark.usefixtures("hasty")
 def test_health_is_asked_once_more_where_it_had_too_little_time(tmp_path: Path) -> None:
     """A scheduler that neither answers nor computes: /health says 503, once it has waited for it."""
     log = tmp_path / "server.log"
-    log.write_text(LINE)
+    log.write_text(LINE + ANSWERED)
     with running({**sglang(), "/health": FAILS, "/health_generate": FAILS}) as there:
         report = watched(there.url, logs=(str(log),), seconds=0.7)
     assert report.summary.status == (
@@ -183,10 +184,49 @@ def test_a_url_alone_does_not_tell_a_hang_from_a_pause_and_says_what_would() -> 
 
 
 @pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    ("asked", "waits"),
+    [
+        (["pause_generation"], "POST /continue_generation"),
+        (["pause_generation", "continue_generation", "pause_generation"], "POST /continue_generation"),
+        (["release_memory_occupation"], "POST /resume_memory_occupation"),
+    ],
+)
+def test_a_server_that_was_paused_does_not_hang(tmp_path: Path, asked: list[str], waits: str) -> None:
+    """As training does it while it replaces the weights; nobody answers /health then."""
+    log = tmp_path / "server.log"
+    log.write_text(LINE + "".join(ANSWERED.replace("generate", what) for what in asked))
+    with running({**sglang(), "/health": FAILS, "/health_generate": FAILS}) as there:
+        report = watched(there.url, logs=(str(log),), seconds=0.7)
+    assert report.summary.status == f"paused, waits for {waits}"
+    assert "RUN502" not in [finding.code for finding in report.findings]
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    ("lines", "state"),
+    [
+        (["pause_generation", "continue_generation"], "hung"),  # it was let go on
+        ([], "unhealthy"),  # requests are not logged (--log-level-http warning)
+    ],
+)
+def test_a_hang_is_told_where_the_log_shows_that_nobody_paused_it(
+    tmp_path: Path, lines: list[str], state: str
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(LINE + "".join(ANSWERED.replace("generate", what) for what in lines))
+    with running({**sglang(), "/health": FAILS, "/health_generate": FAILS}) as there:
+        report = watched(there.url, logs=(str(log),), seconds=0.7)
+    assert report.summary.status is not None
+    assert report.summary.status.startswith(state)
+    assert ("RUN502" in [finding.code for finding in report.findings]) == (state == "hung")
+
+
+@pytest.mark.usefixtures("hasty")
 def test_a_health_that_does_not_ask_the_scheduler_hides_no_hang(tmp_path: Path) -> None:
     """With SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION off /health is always 200, and /health_generate tells."""
     log = tmp_path / "server.log"
-    log.write_text(LINE)
+    log.write_text(LINE + ANSWERED)
     with running({**sglang(), "/health": reply(200), "/health_generate": FAILS}) as there:
         report = watched(there.url, logs=(str(log),), seconds=0.7)
     assert report.summary.status is not None
@@ -197,7 +237,7 @@ def test_a_health_that_does_not_ask_the_scheduler_hides_no_hang(tmp_path: Path) 
 def test_a_health_that_takes_longer_than_anybody_waits_is_no_health(tmp_path: Path) -> None:
     """SGLANG_HEALTH_CHECK_TIMEOUT can be longer than its 20 seconds."""
     log = tmp_path / "server.log"
-    log.write_text(LINE)
+    log.write_text(LINE + ANSWERED)
     with running({**sglang(), "/health": servers.hang, "/health_generate": servers.hang}) as there:
         report = watched(there.url, logs=(str(log),), seconds=0.7)
     assert report.summary.status is not None

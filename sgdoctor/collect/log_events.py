@@ -61,6 +61,7 @@ class Run:
         self.listening: int | None = None
         self.ready: int | None = None
         self.retractions: dict[bytes, Retractions] = {}  # by the ranks that wrote
+        self.pauses: dict[str, int] = {}  # requests that stopped it and are not taken back, with their lines
 
     @property
     def went_on(self) -> bool:
@@ -124,6 +125,7 @@ class Events:
             "listening": self._listening,
             "ready": self._ready,
             "retraction": self._retraction,
+            "pause": self._pause,
         }
 
     def take(self, name: str, line: int, record: Record) -> None:
@@ -243,6 +245,15 @@ class Events:
 
     def _ready(self, found: _Found) -> bool:
         self.run.ready = self.run.ready or found.line
+        return True
+
+    def _pause(self, found: _Found) -> bool:
+        what = log_grammar.pause(found.text)
+        for stops, goes_on in log_grammar.PAUSES.items():
+            if what == stops:
+                self.run.pauses[stops] = found.line
+            elif what == goes_on:
+                self.run.pauses.pop(stops, None)
         return True
 
     def _retraction(self, found: _Found) -> bool:

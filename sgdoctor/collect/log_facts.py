@@ -38,6 +38,7 @@ def one_log(facts: Facts, reading: Reading, *, first_node: bool) -> None:
     _moe(facts, reading)
     _gemm(facts, reading)
     _load(facts, reading)
+    _paused(facts, reading)
     package = reading.head.package or reading.tail.package
     if package:
         facts.set("sglang.path", package[0], source="log", place=reading.place(package[1]))
@@ -188,6 +189,21 @@ def _gemm(facts: Facts, reading: Reading) -> None:
         facts.set(
             "gemm.missing_files", files, source="log", place=reading.place(first.line), count=first.count
         )
+
+
+def _paused(facts: Facts, reading: Reading) -> None:
+    """Set which request stopped the scheduler and was not taken back, where the log shows requests at all."""
+    run = reading.events.run
+    if run.pauses:
+        what, line = next(iter(run.pauses.items()))
+        facts.set("log.paused", what, source="log", place=reading.place(line))
+        return
+    left_out = run.banner.value.values.get("uvicorn_access_log_exclude_prefixes") if run.banner else None
+    hidden = any("/pause_generation".startswith(str(prefix)) for prefix in left_out or () if prefix)
+    if hidden or not (reading.head.answers or reading.tail.answers):
+        facts.set_unknown("log.paused", f"{reading.name} does not show all requests")
+    else:
+        facts.set("log.paused", None, source="log", place=reading.name)
 
 
 def _load(facts: Facts, reading: Reading) -> None:

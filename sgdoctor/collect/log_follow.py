@@ -20,6 +20,10 @@ _LOOKED_AT = 4096
 # uvicorn's access log, and what health_generate in srt/entrypoints/http_server.py writes (0.5.7 to 0.5.23):
 # a server whose schedulers hang writes these too.
 _ANSWERS = re.compile(rb"INFO:     \S+ - \"|Health check (?:failed\.|request received during shutdown)")
+# Requests that stop the scheduler, let it go on, or bring other weights: no log with one tells a hang.
+_PAUSES = re.compile(
+    rb"/(?:pause|continue)_generation|/(?:release|resume)_memory_occupation|/update_weights_"
+)
 _DP_WORKER = re.compile(rb"(?<![A-Z_])DP\d+")  # not MOE_DP
 
 
@@ -145,7 +149,7 @@ class Follower:
             if not line:
                 continue
             self.lines += 1
-            self.spoke |= not _ANSWERS.search(line)
+            self.spoke |= not _ANSWERS.search(line) or bool(_PAUSES.search(line))
             if b" batch" in line or b"Retract requests" in line:
                 for record in log_text.records(line[: log_read.LONGEST_LINE], self._form):
                     self._record(record)

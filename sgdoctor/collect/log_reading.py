@@ -28,7 +28,8 @@ _SHOWN = 700
 _LOOKED_AT = 4096
 _CONTEXT = 1 << 14
 # Words that other servers print as well: vLLM has the same kernels, and uvicorn is everywhere.
-_SHARED = frozenset({"moe", "gemm", "listening"})
+_SHARED = frozenset({"moe", "gemm", "listening", "pause"})
+_ACCESS_LOG = re.compile(rb"INFO:     \S+ - \"")
 _BATCHES = 1000
 # What a start may print before its banner.
 _BEFORE_BANNER_LINES = 1000
@@ -70,6 +71,7 @@ class Survey:
         self.first_time = ""
         self.last_time = ""
         self.package: tuple[str, int] | None = None
+        self.answers = False
         self._inside = False
 
     def take(self, number: int, found: list[Record]) -> None:
@@ -87,6 +89,7 @@ class Survey:
                 self.last_time = _text(record.time)
             if record.ranks:
                 self.ranks.add(_text(record.ranks))
+            self.answers = self.answers or bool(_ACCESS_LOG.match(record.text))
             if self.package is None and b"/sglang/" in record.text:
                 folder = log_grammar.package_folder(_text(record.text))
                 self.package = (folder, number) if folder else None

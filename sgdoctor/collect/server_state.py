@@ -17,6 +17,10 @@ _STAGES = {
     "compiling": "DeepGEMM's kernels to be compiled",
     "warming_up": "the answer to its warm-up request",
 }
+_GOES_ON = {
+    "pause_generation": "POST /continue_generation",
+    "release_memory_occupation": "POST /resume_memory_occupation",
+}
 _OVER = ("dead", "stopped")
 # A shorter window says nothing: a single long prefill or a graph that is captured again may take as long.
 _HANG_SECONDS = 20.0
@@ -74,6 +78,8 @@ def _reason(facts: Facts, status: str | None) -> str:
         return f"{unanswered.reason}{more}"
     if _stands_still(facts):
         still = f"not a token came in {facts.value('window.seconds'):.0f} s, and /health fails"
+        if facts.value("window.log_silent"):
+            return f"{still}; it hangs or was paused: its log does not show the requests that tell"
         if facts.known("window.log_silent"):
             return (
                 f"{still}; its log goes on, so that it may compile kernels or take new weights: watch longer"
@@ -134,10 +140,19 @@ def _unhealthy(facts: Facts) -> _State | None:
         return _State("warming_up", (*read, "log.stage"), _STAGES["compiling"])
     if facts.value("window.worked_tokens"):
         return _State("busy", (*read, "window.worked_tokens"))
+    if facts.value("log.paused") in _GOES_ON:
+        return _State("paused", (*read, "log.paused"), _GOES_ON[facts.value("log.paused")])
     # A log that goes on tells of kernels that are compiled; without a log that is not told from a hang.
-    if not _stands_still(facts) or not facts.value("window.log_silent"):
+    if not _stands_still(facts) or not facts.value("window.log_silent") or not facts.known("log.paused"):
         return None
-    inputs = (*read, "server.health", "window.worked_tokens", "window.seconds", "window.log_silent")
+    inputs = (
+        *read,
+        "server.health",
+        "window.worked_tokens",
+        "window.seconds",
+        "window.log_silent",
+        "log.paused",
+    )
     return _State("hung", inputs, "its scheduler, which neither answers nor works on anything")
 
 

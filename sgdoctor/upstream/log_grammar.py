@@ -22,6 +22,18 @@ INTERESTING: dict[str, bytes] = {
     "listening": rb"Uvicorn running on ",
     "ready": rb"The server is fired up and ready to roll!",
     "retraction": rb"Retract requests\. #retracted_reqs: \d",
+    "pause": rb"/(?:pause|continue)_generation[? ]|/(?:release|resume)_memory_occupation[? ]",
+}
+
+# uvicorn's access log of what stops the scheduler and lets it go on, srt/entrypoints/http_server.py
+_PAUSE = re.compile(
+    r"\"(?:POST|GET) \S*/(?P<what>(?:pause|continue)_generation|(?:release|resume)_memory_occupation)"
+    r"(?:\?\S*)? HTTP/[\d.]+\" 200"
+)
+# What was told to stop, and what ends it.
+PAUSES = {
+    "pause_generation": "continue_generation",
+    "release_memory_occupation": "resume_memory_occupation",
 }
 
 # srt/model_executor/model_runner.py: elapsed from 0.5.9 on; dtype up to 0.5.9, later quantization
@@ -165,6 +177,12 @@ def retracted(text: str) -> int:
     """Return how many running requests this line says were retracted."""
     found = _RETRACTION.search(text)
     return int(found["number"]) if found else 0
+
+
+def pause(text: str) -> str | None:
+    """Return the request, one of PAUSES, that ``text`` says was answered; None for any other line."""
+    found = _PAUSE.search(text)
+    return found["what"] if found else None
 
 
 def moe(text: str) -> MoeLine | None:

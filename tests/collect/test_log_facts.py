@@ -190,3 +190,40 @@ def test_load_of_an_hour_ago_is_not_the_load() -> None:
 def test_an_engine_started_from_python_prints_its_banner_twice() -> None:
     facts = logs.read(stamped(*["server_args=ServerArgs(model_path='/m', tp_size=2)"] * 2))
     assert facts.value("log.starts") == 1
+
+
+REQUEST = '[2026-11-30 05:49:31] INFO:     127.0.0.1:40460 - "POST /{} HTTP/1.1" {}\n'
+
+
+@pytest.mark.parametrize(
+    ("requests", "paused"),
+    [
+        (["generate"], None),
+        (["pause_generation"], "pause_generation"),
+        (["pause_generation", "continue_generation"], None),
+        (
+            ["pause_generation", "release_memory_occupation", "continue_generation"],
+            "release_memory_occupation",
+        ),
+        (["root/pause_generation?x=1"], "pause_generation"),  # behind --fastapi-root-path
+        ([], "unknown"),  # the log shows no requests
+    ],
+)
+def test_what_stopped_the_scheduler(requests: list[str], paused: str | None) -> None:
+    banner = stamped(
+        "server_args=ServerArgs(model_path='/m', uvicorn_access_log_exclude_prefixes=['/health'])"
+    )
+    told = "".join(REQUEST.format(each, "200 OK") for each in requests)
+    assert logs.read(banner + told).value("log.paused", "unknown") == paused
+    again = banner.replace("05:12", "06:12")
+    assert logs.read(banner + told + again).value("log.paused", "unknown") == "unknown"
+    hidden = banner.replace("'/health'", "'/health', '/pause'")
+    if paused is None:
+        assert not logs.read(hidden + told).known("log.paused")
+
+
+def test_a_pause_that_was_refused_is_none() -> None:
+    facts = logs.read(
+        stamped("server_args={'model_path': '/m'}") + REQUEST.format("pause_generation", "401 Unauthorized")
+    )
+    assert facts.value("log.paused", "unknown") is None

@@ -94,6 +94,10 @@ def test_dp_workers_are_added_up_and_their_ranks_say_the_same_thing(follower: Fo
             "[2026-11-30 05:50:01] Health check failed. Server couldn't get a response from detokenizer\n",
             False,
         ),
+        (
+            '[2026-11-30 05:50:01] INFO:     127.0.0.1:36844 - "POST /pause_generation HTTP/1.1" 200 OK\n',
+            True,
+        ),
         (DECODE.format(1, "", 3), True),
         ("DeepGEMM warmup:   0%|          | 0/16384\rDeepGEMM warmup:   5%|5 ", True),
     ],

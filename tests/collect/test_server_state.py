@@ -22,7 +22,7 @@ WINDOW: dict[str, Any] = {
     "window.seconds": 60.0, "window.running_requests": 12.0, "window.queued_requests": 0.0,
     "window.queued_least": 0, "window.queue_growth": 0.0, "window.worked_tokens": 9000,
 }  # fmt: skip
-HUNG = {**STUCK, **WINDOW, "window.worked_tokens": 0, "window.log_silent": True}
+HUNG = {**STUCK, **WINDOW, "window.worked_tokens": 0, "window.log_silent": True, "log.paused": None}
 STILL = "not a token came in 60 s, and /health fails"
 LOAD = {**READY, "metrics.running_requests": 3, "metrics.queued_requests": 0}
 IDLE = {**READY, "metrics.running_requests": 0, "metrics.queued_requests": 0}
@@ -73,6 +73,8 @@ def judged(known: dict[str, Any]) -> Facts:
         ({**HUNG, "window.log_silent": False}, None),  # it compiles, or captures graphs again
         ({**STUCK, **WINDOW, "window.worked_tokens": 0}, None),  # no log
         ({**HUNG, **LOG, "log.stage": "compiling"}, "warming_up"),
+        ({**HUNG, "log.paused": "pause_generation"}, "paused"),
+        ({**STUCK, "log.paused": "release_memory_occupation"}, "paused"),
         ({**HUNG, "server.health": 500}, None),
         ({**HUNG, "server.health": None}, "hung"),  # it waits for longer than anybody asked
         ({"server.url": "http://h:1"}, None),  # /health did not answer in time
