@@ -55,10 +55,7 @@ class Assigner:
         adds = any(child.type == "+=" for child in node.children)
         if name_node.type == "subscript":
             name = name.partition("[")[0]
-            changed = unknown(
-                f"${{{name}[@]}}", line, f"line {line} changes an element of {name}", splits=True
-            )
-            scope.assign(name, Array((Word((changed,)),)))
+            self._element(name, line, scope)
             return name
         old = scope.variables.get(name)
         if new is not None and new.type == "array":
@@ -127,10 +124,25 @@ class Assigner:
             self.locals[-1][name] = scope.variables.get(name)
 
     def unset(self, node: Node, scope: Scope) -> None:
-        """Follow unset."""
-        for child in node.named_children:
-            if not self.expand.text(child).startswith("-"):
-                scope.remove(self.expand.text(child))
+        """Follow unset: a variable's, an element's or, where there is no such variable, a function's."""
+        option = ""
+        for word in self.expand.words(node.named_children, scope):
+            name, bracket, _ = word.text.partition("[")
+            if word.text.startswith("-"):
+                option = word.text
+            elif option == "-f" or (not option and not bracket and name not in scope.variables):
+                scope.functions.pop(name, None)
+            if word.text.startswith("-") or option == "-f":
+                continue
+            if bracket and name in scope.variables:
+                self._element(name, word.line, scope)
+            elif not bracket and word.known:
+                scope.remove(name)
+
+    def _element(self, name: str, line: int, scope: Scope) -> None:
+        """Note that an element of an array changes: what the array holds is not known from there on."""
+        changed = unknown(f"${{{name}[@]}}", line, f"line {line} changes an element of {name}", splits=True)
+        scope.assign(name, Array((Word((changed,)),)))
 
     def arithmetic(self, node: Node, scope: Scope) -> None:
         """Follow ``(( ... ))``: the variables in it are unknown afterwards."""

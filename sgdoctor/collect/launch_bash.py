@@ -14,7 +14,8 @@ from sgdoctor.collect.launch_containers import Container
 from sgdoctor.collect.launch_expand import Expander
 from sgdoctor.collect.launch_flow import Flow
 from sgdoctor.collect.launch_scope import Array, Scope
-from sgdoctor.collect.launch_tree import broken, tree_of
+from sgdoctor.collect.launch_text import ends_in_escaped_blank
+from sgdoctor.collect.launch_tree import broken, substitutions, tree_of
 from sgdoctor.collect.launch_words import Piece, Value, Word, unknown
 from sgdoctor.collect.launch_wrappers import SHELLS, Environment, Launch, Script, unwrap
 from sgdoctor.errors import UsageError
@@ -124,6 +125,8 @@ class _Shell(Flow):
     def visit(self, node: Node, scope: Scope) -> None:
         """Follow one statement."""
         self.walk.step()
+        for inner in substitutions(node):
+            self.sequence(inner.named_children, scope.copy())
         handler = _HANDLERS.get(node.type)
         if handler is not None:
             handler(self, node, scope)
@@ -234,7 +237,7 @@ class _Shell(Flow):
                     f"{self.walk.name}:{problem.line}: the command that starts SGLang is not understood as "
                     f"bash near {problem.text!r}"
                 )
-        if _ends_in_escaped_blank(self.script, node.end_byte):
+        if ends_in_escaped_blank(self.script, node.end_byte):
             scope.note(
                 f"{self.walk.name}:{last}: ends in a backslash and a blank, so the command ends here, with a "
                 "word that is a single blank; no blank may follow the backslash"
@@ -334,12 +337,6 @@ class _Shell(Flow):
         last = self.line_at(max(start, node.end_byte - 1))
         text = " ".join(self.expand.text(node).split())[:40] or f"a missing {node.type}"
         return Problem(first, last, text)
-
-
-def _ends_in_escaped_blank(source: bytes, end: int) -> bool:
-    line = source[end:].split(b"\n", 1)[0].strip(b"\r")
-    stripped = line.strip(b" \t")
-    return stripped == b"\\" and line[-1:] in (b" ", b"\t")
 
 
 def _assembled(pieces: Value) -> tuple[bytes, list[int], list[int], list[Piece]]:

@@ -8,6 +8,7 @@ _ESCAPE = re.compile(
     r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8}))"
 )
 _LETTERS = dict(zip("abeEfnrtv\\'\"?", "\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
+_ESCAPED_BLANK = re.compile(rb"(?<!\\)(?:\\\\)*\\[ \t]+\r?\Z")
 _UNSIMPLE = re.compile(r"[$`\\\[\](){}'\"?]")
 
 
@@ -19,6 +20,14 @@ def number(text: str) -> int | None:
 def escaped(match: re.Match[str]) -> str:
     """Return what a backslash and ``group(1)`` stand for; a backslash takes the end of the line away."""
     return "" if match.group(1) == "\n" else match.group(1)
+
+
+def ends_in_escaped_blank(source: bytes, end: int) -> bool:
+    """Whether a backslash and blanks stand at the end of the line of the byte ``end``, and it is in them."""
+    first = source.rfind(b"\n", 0, end) + 1
+    last = source.find(b"\n", end)
+    found = _ESCAPED_BLANK.search(source, first, last if last >= 0 else len(source))
+    return found is not None and found.start() <= end
 
 
 def dollar_quoted(raw: str) -> str:

@@ -20,6 +20,7 @@ _TALKERS = frozenset(
 )
 # Commands that pass none of this shell's variables on.
 _REMOTE = frozenset({"ssh", "kubectl", "oc", "pdsh", "gcloud"})
+_HELP = ("-h", "--help")
 _PYTHON = re.compile(r"^(python[0-9.]*|pypy3?|.*/python[0-9.]*)$")
 _ASSIGNMENT = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 
@@ -85,13 +86,22 @@ def unwrap(
             variable, _, _ = word.prefix.partition("=")
             environment.values[variable] = cut(word.pieces, len(variable) + 1)
         elif name == "sglang" and rest and rest[0].text == "serve":
-            return Launch("serve", list(rest[1:]), environment, container)
+            return _launch("serve", rest[1:], environment, container)
         elif number and _is_module(word, rest):
             skip = 1 if word.text == "-m" else 0
-            return Launch("launch_server", list(rest[skip:]), environment, container)
+            return _launch("launch_server", rest[skip:], environment, container)
         elif number and _SERVER.search(word.text) and re.search(r"\s", word.text) and word.text[:1] != "-":
             return Script(word.pieces, environment, container=container)
     return None
+
+
+def _launch(
+    entry: str, arguments: Sequence[Word], environment: Environment, container: Container | None
+) -> Launch | None:
+    """Return the server; what is asked for its help starts none: ``... --help | grep -q -- --flag``."""
+    if any(word.known and word.text in _HELP for word in arguments):
+        return None
+    return Launch(entry, list(arguments), environment, container)
 
 
 def _name(word: Word) -> str:

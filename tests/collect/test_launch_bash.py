@@ -128,6 +128,15 @@ COMPLETE = {
     "several assignments, then others": "A=1 B=2\nA=3 C=$A\n\nD=5 sglang serve $A $B $C",
     "comments as empty commands": "sglang serve `# don't (é)` --tp 2 \\\n  `# own` \\\n  --dp 2 `# | end`\n",
     "such a comment within quotes": 'bash -c "sglang serve m `# (a` \\\n  --tp 2"\nsglang serve "a `# b` c"',
+    "a server in a substitution": "P=$(sglang serve m > /dev/null; echo $!)\nexport Q=`sglang serve n`",
+    "substitutions within words": 'A=1; echo "x $(A=2; sglang serve $A)"; cat <(sglang serve $A) > /dev/null',
+    "substitutions that decide": (
+        'if [ -n "$(sglang serve a)" ]; then :; fi; [[ -n $(sglang serve b) ]]; A=($(sglang serve c))\n'
+        "for x in $(sglang serve d); do :; done; case $(sglang serve e) in f) ;; esac; : < <(sglang serve f)"
+    ),
+    "a vertical tab is no blank": "A='a\vb\fc'\nsglang serve a\v--b c\f--d e\rf $A 'g\vh' i\vj\n",
+    "unset takes functions": "f() { sglang serve m; }; unset -f f; f; g() { f; }; unset g; g; sglang serve n",
+    "unset takes the variable first": "f() { sglang serve m$f; }; f=1; unset f; f",
     "words that only talk": "echo python3 -m sglang.launch_server x\nsglang serve y",
 }
 
@@ -144,7 +153,9 @@ def test_a_command_begins_behind_the_assignments_on_lines_before_it():
     assert (found.line, found.end_line) == (4, 5)
 
 
-LITERAL = st.sampled_from(["a", "--b", "1", "x=y", "e\\ f", "g\\  \\ h", '\\"', "\\$", "/", "c.d", "é", "-"])
+LITERAL = st.sampled_from(
+    ["a", "--b", "1", "x=y", "e\\ f", "g\\  \\ h", "i\vj", '\\"', "\\$", "/", "c.d", "é", "-"]
+)
 DOUBLE = st.lists(
     st.sampled_from(
         ["a", " ", "  b", "$A", "${B}", "${A:-d e}", '\\"', "\\\\", "\\$", "\\x", "'", "\n", "${ARR[*]}"]
@@ -179,12 +190,15 @@ SIMPLE = st.one_of(
     WORDS.map(lambda words: f"f {words}"),
     st.just("shift"),
     st.just("unset A"),
+    st.just('unset "ARR[0]"'),
 )
 STATEMENT = st.one_of(
     SIMPLE,
     st.tuples(SIMPLE, SIMPLE).map("; ".join),
     st.tuples(WORDS, SIMPLE).map(lambda pair: f"for A in {pair[0]}; do {pair[1]}; done"),
     SIMPLE.map(lambda inner: f"( {inner} )"),
+    # bash 5.2 itself stumbles over ARR=(\\") there.
+    SIMPLE.filter(lambda inner: not inner.startswith("ARR")).map(lambda inner: f"C=$( {inner} )"),
     SIMPLE.map(lambda inner: f"{{ {inner}; }}"),
     SIMPLE.map(lambda inner: f"if true; then {inner}; else {inner}; fi"),
 )
@@ -261,6 +275,8 @@ def test_a_branch_leaves_what_both_ways_have_in_common():
         "((T++))",
         "for ((T=0; T<4; T++)); do :; done",
         "T[1]=2; A=(x)",
+        'unset "T[0]"',
+        "unset 'T[$X]'",
         "printf -v T %s 2",
         "let T=2",
         "U+=1; T=$U",
@@ -296,6 +312,13 @@ def test_home_keeps_its_short_name():
 def test_functions_that_nothing_calls_are_looked_at_when_nothing_else_starts_a_server():
     (found,) = walk('start() { python3 -m sglang.launch_server --tp "$1"; }').found
     assert [(word.text, word.known) for word in found.launch.arguments] == [("--tp", True), ("$1", False)]
+
+
+@pytest.mark.parametrize("asks", ["--help | grep -q -- --new-flag", "-h", "--tp 2 --help"])
+def test_what_asks_for_the_help_starts_no_server(asks: str):
+    script = f"if python3 -m sglang.launch_server {asks}; then A=--new-flag; fi\nsglang serve m $A\n"
+    (found,) = walk(script).found
+    assert found.line == 2
 
 
 # --- lines and notes ------------------------------------------------------------------------------------
