@@ -134,9 +134,11 @@ def listens_beyond(host: str) -> bool | None:
     if text in ("", "*"):
         return True
     try:
-        return not ipaddress.ip_address(text).is_loopback
+        address = ipaddress.ip_address(text)
     except ValueError:
         return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return not (mapped or address).is_loopback
 
 
 def _model_name(facts: Facts) -> None:

@@ -390,6 +390,7 @@ def exposed(host: str | None, told: str | None = None) -> Known | Unknown:
 
 def test_exposure_follows_the_host():
     assert exposed("127.0.0.1") == Known(False, (), ("arg.host",))
+    assert exposed("::ffff:127.0.0.1") == Known(False, (), ("arg.host",))
     assert exposed("0.0.0.0") == Known(True, (), ("arg.host",))
     assert exposed("gpu-node-3") == Unknown("what gpu-node-3 resolves to there is not known", ("arg.host",))
     assert exposed(None) == Unknown("the address it listens on is not known", ("arg.host",))
