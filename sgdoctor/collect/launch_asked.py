@@ -114,10 +114,8 @@ def _before_argparse(reading: _Reading, read: Callable[[Path], bytes]) -> None:
             reading.words, kind = before_argparse.serve_arguments(reading.words, release)
             if (model := before_argparse.other_server(reading.words, kind)) is not None:
                 kind = "diffusion" if kind == "auto" else kind
-                reading.words, reading.doubt = (
-                    model,
-                    f"{reading.command.place()}: starts a server of type {kind}",
-                )
+                reading.words = model
+                reading.doubt = f"{reading.command.place()}: starts a server of type {kind}"
                 reading.notes.append(f"{reading.doubt}, which is not looked at")
                 return
         at = config_index(reading.words)
@@ -140,6 +138,8 @@ def _before_argparse(reading: _Reading, read: Callable[[Path], bytes]) -> None:
         reading.words[:0] = _redacted_values(added)
     except Refused as refusal:
         reading.refusal = str(refusal).rstrip(".!")
+        if reading.command.entry == "serve":
+            reading.words = before_argparse.model_type(reading.words, release)[1]
 
 
 def _note_ignored_config(reading: _Reading) -> None:
@@ -375,7 +375,8 @@ def _judged(facts: Facts, reading: _Reading, parsed: Parsed) -> None:
     retired = [one for one in parsed.deprecated if one.flag.action != "store" or _says_so(one)]
     records = [{"flag": one.option, "effect": one.effect} for one in retired]
     _say(facts, reading, "launch.deprecated", records, reading.places[retired[0].index] if retired else None)
-    errors = [reading.refusal] if reading.refusal else parsed.errors
+    other = reading.doubt is not None and not reading.words  # another server, which needs no model
+    errors = [reading.refusal] if reading.refusal else [] if other else parsed.errors
     errors = [redact.text(error) for error in errors if not error.startswith("ambiguous option")]
     _say(facts, reading, "launch.invalid", errors[0] if errors else None)
 

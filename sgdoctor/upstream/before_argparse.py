@@ -14,7 +14,7 @@ from sgdoctor.upstream.flags import Token
 _MODEL_TYPE = Version("0.5.10")  # sglang serve takes --model-type
 _MODEL_ALIAS = Version("0.5.11")  # its look for a model also knows --model
 _POSITIONAL = Version("0.5.16")  # it takes the model as its first word
-_MODEL_TYPES_CHECKED = Version("0.5.18")  # from here on installed backends add types
+_MODEL_TYPES_CHECKED = Version("0.5.18")  # from here on installed backends add types, some without a model
 _MERGER_KNOWS_PARSER = Version("0.5.8")
 _MERGER_KNOWS_ALIASES = Version("0.5.23")
 # What the diffusion server has in all releases from 0.5.7 to 0.5.23 (multimodal_gen/runtime/server_args.py),
@@ -48,8 +48,11 @@ def serve_arguments(words: Sequence[Token], release: Version) -> tuple[list[Toke
 
     sglang/cli/serve.py and sglang/cli/utils.py, 0.5.7 to 0.5.23. Raises Refused where they do.
     """
-    kind, rest = _model_type(words) if release >= _MODEL_TYPE else ("auto", list(words))
-    if release < _MODEL_TYPES_CHECKED and kind not in ("auto", "llm", "diffusion"):
+    kind, rest = model_type(words, release)
+    if kind is None:
+        raise Refused("Error: --model-type requires a value.")
+    own = kind in ("auto", "llm", "diffusion")
+    if release < _MODEL_TYPES_CHECKED and not own:
         raise Refused(f"Error: invalid --model-type '{kind}'. Valid values are: auto, llm, diffusion.")
     if release >= _POSITIONAL and rest and rest[0].known and not rest[0].startswith("-"):
         rest.insert(0, Token("--model-path", rest[0].at))
@@ -58,7 +61,7 @@ def serve_arguments(words: Sequence[Token], release: Version) -> tuple[list[Toke
         (word in names and number + 1 < len(rest)) or word.startswith(tuple(name + "=" for name in names))
         for number, word in enumerate(rest)
     )
-    if not named and all(word.known for word in rest) and not {"-h", "--help"} & set(rest):
+    if own and not named and all(word.known for word in rest) and not {"-h", "--help"} & set(rest):
         raise Refused("Error: --model-path is required. Please provide the path to the model.")
     return rest, kind
 
@@ -79,17 +82,21 @@ def other_server(words: Sequence[Token], kind: str) -> list[Token] | None:
     return [word for word in words if not word.known or word.startswith(("--model-path=", "--model="))]
 
 
-def _model_type(words: Sequence[Token]) -> tuple[str, list[Token]]:
-    kind = "auto"
+def model_type(words: Sequence[Token], release: Version) -> tuple[str | None, list[Token]]:
+    """Return the server type that ``sglang serve WORDS`` asks for, and the words without it.
+
+    "auto" without the flag, which 0.5.10 brought; None: its value is missing.
+    """
+    kind: str | None = "auto"
+    if release < _MODEL_TYPE:
+        return kind, list(words)
     rest: list[Token] = []
     skipping = False
-    for number, word in enumerate(words):
+    for word in words:
         if skipping:
             kind, skipping = str(word), False
         elif word == "--model-type":
-            if number + 1 == len(words):
-                raise Refused("Error: --model-type requires a value.")
-            skipping = True
+            kind, skipping = None, True
         elif word.startswith("--model-type="):
             kind = word.partition("=")[2]
         else:

@@ -227,6 +227,29 @@ def test_a_diffusion_server_has_other_flags(command: str, version: str):
     assert "launch.sh:1: starts a server of type diffusion, which is not looked at" in facts.notes
 
 
+@pytest.mark.parametrize(
+    ("command", "version", "invalid"),
+    [
+        ("sglang serve --model-type llm --tp 8", "0.5.17", NO_MODEL),
+        ("sglang serve --tp 8 --model-path m --model-type", "0.5.17", "Error: --model-type requires a value"),
+        ("sglang serve --model-type mine --pipeline p.yaml", "0.5.17", "Error: invalid --model-type 'mine'"),
+    ],
+)
+def test_a_refused_command_has_the_type_all_the_same(command: str, version: str, invalid: str):
+    """What ends the start is named; --model-type, which SGLang takes out first, is no unknown flag."""
+    facts = asked(command, version=version)
+    assert value(facts, "launch.invalid").startswith(invalid)
+    assert "--model-type" not in value(facts, "launch.unrecognized")
+
+
+def test_an_installed_type_of_server_may_need_no_model():
+    """From 0.5.18 on other packages bring types of their own."""
+    facts = asked("sglang serve --model-type mine --pipeline p.yaml", version="0.5.18")
+    assert not facts.known("launch.invalid")
+    assert not facts.known("launch.unrecognized")
+    assert "launch.sh:1: starts a server of type mine, which is not looked at" in facts.notes
+
+
 def test_a_language_model_server_has_no_such_flags():
     """`python -m sglang.launch_server` starts no other server, and neither does --model-type llm."""
     for command in (
