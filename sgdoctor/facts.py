@@ -61,6 +61,14 @@ class Match(msgspec.Struct, frozen=True):
     ranks: tuple[str, ...] = ()
 
 
+class Excerpt(msgspec.Struct, frozen=True):
+    """Line ``line`` of a log and those around it, each with its number, in the order they were written."""
+
+    place: str
+    line: int
+    lines: list[tuple[int, str]]
+
+
 class Series(msgspec.Struct, frozen=True):
     """A measure over the time that a server was watched.
 
@@ -90,6 +98,7 @@ class Facts:
         self.patterns_sought: set[str] = set()
         self.notes: list[str] = []
         self.series: list[Series] = []
+        self.excerpts: dict[str, Excerpt] = {}  # by their places
 
     def set(self, name: str, value: Any, *, source: str, place: str, count: int = 1) -> None:
         """Set ``name`` as read at ``place``; the value of a secret flag is replaced on the way in.

@@ -48,4 +48,8 @@ def shorten(facts: Facts, sample: str) -> None:
         code: msgspec.structs.replace(match, place=match.place.replace(folder, ""))
         for code, match in facts.matches.items()
     }
+    facts.excerpts = {
+        place.replace(folder, ""): msgspec.structs.replace(each, place=place.replace(folder, ""))
+        for place, each in facts.excerpts.items()
+    }
     facts.notes = [note.replace(folder, "") for note in facts.notes]

@@ -67,7 +67,8 @@ def apply(facts: Facts, *, gpu: str | None, assumptions: Sequence[str]) -> Facts
         )
     if not changed:
         result.matches, result.patterns_sought = facts.matches, facts.patterns_sought
-        result.conflicts, result.series = facts.conflicts, facts.series
+        result.conflicts = facts.conflicts
+        result.series, result.excerpts = facts.series, facts.excerpts
     return result
 
 

@@ -23,7 +23,8 @@ def read_logs(
 
     ``patterns`` maps rule codes to RE2 patterns, each looked for in the text of every record, without its
     prefix; a `.` is a byte. ``facts.matches`` gets the number of lines on which one was found, and the first.
-    Of a log that holds several starts of the server only the last one counts.
+    Of a log that holds several starts of the server only the last one counts. ``facts.excerpts`` gets the
+    lines around those that were found.
 
     Raises UsageError when a log cannot be opened or a pattern is none, and Undecided, after all were read,
     when one of them holds no record of SGLang's.
@@ -44,6 +45,7 @@ def read_logs(
             log_facts.one_log(facts, reading, first_node=first == 0)
         _state(facts, usable)
         _release(facts, usable)
+        facts.excerpts |= {each.place: each for reading in usable for each in reading.excerpts()}
     if empty := [reading.name for reading in readings if not reading.usable]:
         raise Undecided(f"{', '.join(empty)}: no record of SGLang's in it")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from sgdoctor import redact
 from sgdoctor.collect import log_read, log_scan, log_text
 from sgdoctor.collect.log_events import Events
+from sgdoctor.collect.log_excerpts import Excerpts
 from sgdoctor.collect.log_read import Blocks, LogSource
 from sgdoctor.collect.log_text import Form, Record
+from sgdoctor.facts import Excerpt
 from sgdoctor.upstream import log_grammar
 from sgdoctor.upstream.log_end import End, Line, end_of
 from sgdoctor.upstream.log_release import Fit
@@ -30,6 +33,9 @@ _CONTEXT = 1 << 14
 # Words that other servers print as well: vLLM has the same kernels, and uvicorn is everywhere.
 _SHARED = frozenset({"moe", "gemm", "listening", "pause"})
 _ACCESS_LOG = re.compile(rb"INFO:     \S+ - \"")
+# Events of which the lines around are worth a look, each of the first few.
+_TELLING = frozenset({"weights", "capacity", "moe", "gemm", "retraction"})
+_FEW = 4
 _BATCHES = 1000
 # What a start may print before its banner.
 _BEFORE_BANNER_LINES = 1000
@@ -134,6 +140,8 @@ class Reading:
         self.releases: list[str] = []
         self._own = False
         self._reversed = False
+        self._excerpts = Excerpts()
+        self._told: Counter[str] = Counter()
         self._exact = {code: log_scan.compile_pattern(code, pattern) for code, pattern in patterns.items()}
         sought = {code: pattern.encode() for code, pattern in patterns.items()}
         events = {_EVENT + name: pattern for name, pattern in log_grammar.INTERESTING.items()}
@@ -152,7 +160,19 @@ class Reading:
 
     def place(self, line: int) -> str:
         """Return the place of a line as a report gives it."""
-        return f"{self.name}:{self.total + 1 - line if self._reversed else line}"
+        return f"{self.name}:{self._in_file(line)}"
+
+    def _in_file(self, line: int) -> int:
+        return self.total + 1 - line if self._reversed else line
+
+    def excerpts(self) -> Iterator[Excerpt]:
+        """Iterate over the lines that became matches or facts, each with those around it."""
+        shown = {first.line: first.text for first in self.matches.values()}
+        for number, texts in self._excerpts.texts.items():
+            if texts[number].endswith("...") and number in shown:
+                texts[number] = shown[number]  # it shows what matched
+            lines = [(self._in_file(at), text) for at, text in texts.items()]
+            yield Excerpt(self.place(number), self._in_file(number), lines)
 
     def count(self, code: str) -> int:
         """Return on how many lines a rule's pattern was found."""
@@ -166,8 +186,8 @@ class Reading:
             head, pieces = self._in_order(blocks)
             end = b""
             for raw, line in pieces:
-                self._scan(raw, line, end)
                 self.total = line + raw.count(b"\n") - raw.endswith(b"\n")
+                self._scan(raw, line, end)
                 end = raw[-TAIL:] if len(raw) >= TAIL else (end + raw)[-TAIL:]
                 cut = len(end) == TAIL
             self.trouble = blocks.trouble
@@ -192,6 +212,7 @@ class Reading:
             self._scanner.follow = self.events.waiting
             if self.events.starts > starts and (self._reversed or not self.form.newest_first):
                 self._start_over(lines, number)
+        self._excerpts.take(lines, self.total, self.form)
 
     def _start_over(self, lines: _Lines, number: int) -> None:
         """Keep of what was found up to line ``number`` only what belongs to the start that shows there."""
@@ -205,6 +226,8 @@ class Reading:
         self._scanner.forget()
         self.matches.clear()
         self.ranks.clear()
+        self._excerpts.forget()
+        self._told.clear()
         for at in range(self.begins, number + 1):
             self._match(at, log_text.records(lines[at], self.form))
 
@@ -216,6 +239,9 @@ class Reading:
             self.events.take(name, number, record)
             self._scanner.found(code)
             self._own |= record.stamped or name not in _SHARED
+            if name in _TELLING and self._told[name] < _FEW:
+                self._told[name] += 1
+                self._excerpts.want(number)
 
     def _match(self, number: int, found: list[Record]) -> list[tuple[Record, str]]:
         """Note where rules' patterns were found; return the records that set facts."""
@@ -239,6 +265,7 @@ class Reading:
             self.ranks.setdefault(code, set()).add(_text(record.ranks))
         if code not in self.matches:
             self.matches[code] = self._first(code, number, record.text)
+            self._excerpts.want(number)
 
     def _first(self, code: str, number: int, text: bytes) -> First:
         """Describe a match. Groups come from the redacted text: a pattern may catch a secret."""
@@ -281,6 +308,10 @@ class Reading:
         )
         self.stage = stage_of(_text(record.text[:_LOOKED_AT]) for _, found in last for record in found)
         self._load(last)
+        if self.end.line and len(tail) < TAIL:  # else it is one line without its beginning
+            self._excerpts.want(self.end.line)
+            self._excerpts.take(_Lines(tail, self.total - _count(tail) + 1, b""), self.total, self.form)
+        self._excerpts.close(self.form)
 
     def _fit(self, number: int, found: list[Record]) -> None:
         for record in found if number >= self.begins else ():
@@ -309,15 +340,25 @@ class _Lines:
     def __init__(self, block: bytes, first: int, before: bytes) -> None:
         self._block, self._first, self._before = block, first, before
         self._split: list[bytes] = []
+        # Of the first line the beginning is missing where it is cut off, or was in the block before.
+        self._cut = len(before) >= TAIL or (bool(before) and not before.endswith(b"\n"))
 
     def __getitem__(self, number: int) -> bytes:
+        index = self._index(number)
+        return self._split[index][: log_read.LONGEST_LINE] if 0 <= index < len(self._split) else b""
+
+    def whole(self, number: int) -> bytes | None:
+        """Return a line, None where it is not among these from its beginning on."""
+        index = self._index(number)
+        return self._split[index] if self._cut <= index < len(self._split) else None
+
+    def _index(self, number: int) -> int:
         if not self._split:
             whole = self._before.endswith(b"\n")
             before = self._before.removesuffix(b"\n").split(b"\n") if whole else []
             self._first -= len(before)
-            self._split = before + self._block.split(b"\n")
-        index = number - self._first
-        return self._split[index][: log_read.LONGEST_LINE] if 0 <= index < len(self._split) else b""
+            self._split = before + self._block.removesuffix(b"\n").split(b"\n")
+        return number - self._first
 
     def back_from(self, number: int) -> Iterator[tuple[int, bytes]]:
         """Iterate over the lines before a line, the nearest first, as far as a start's own may reach."""

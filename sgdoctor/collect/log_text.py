@@ -22,6 +22,12 @@ _LEVEL_AND_FILE = re.compile(rb"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w./-]+\.
 # A time of another logging configuration (SGLANG_LOGGING_CONFIG_PATH), at the start of a line
 _OTHER_STAMP = re.compile(rb"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s")
 
+# What --log-requests prints (srt/utils/request_logger.py, 0.5.7 to 0.5.23): the rest of the line is a client's, who
+# may ask a model about a log.
+_REQUEST = re.compile(
+    rb'(?:Receive(?: OpenAI)?|Finish): obj=|\{"timestamp": "[^"]*", "event": "request\.[a-z.]+"'
+)
+
 _ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 
 _RFC3339 = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)"
@@ -94,9 +100,9 @@ def records(line: bytes, form: Form) -> list[Record]:
 
     A progress bar rewrites its line with carriage returns, and the next record is glued behind it.
     """
-    if form.json:
-        line = _unwrap_json(line)
-    line = plain(line, Form())
+    line = _unwrapped(line, form)
+    if request := _REQUEST.search(line):
+        line = line[: request.end()]
     segments = re.split(rb"[\r\n]", line) if b"\r" in line or b"\n" in line else [line]
     stamp = _STAMP.match(line) if line.startswith(b"[2") else None
     if (
@@ -111,6 +117,15 @@ def records(line: bytes, form: Form) -> list[Record]:
         if segment and not segment.isspace():
             _split(segment, found, first=number == 0)
     return found
+
+
+def unwrapped(line: bytes, form: Form) -> list[bytes]:
+    """Return the parts of a physical line between carriage returns, without what container runtimes add."""
+    return [without_transport(part) for part in re.split(rb"[\r\n]", _unwrapped(line, form))]
+
+
+def _unwrapped(line: bytes, form: Form) -> bytes:
+    return plain(_unwrap_json(line) if form.json else line, Form())
 
 
 def _split(segment: bytes, found: list[Record], *, first: bool) -> None:

@@ -49,10 +49,12 @@ def deployment(
     given = tuple(given)
     looked = looked_at_by(facts) if looked_at is None else list(looked_at)
     looked, notes = _sorted_out(looked, facts)
+    findings = [result.finding for result in by_outcome[Outcome.FAIL] if result.finding]
+    places = dict.fromkeys(each.place for finding in findings for each in finding.evidence)
     return DeploymentReport(
         name=name,
         summary=summary(facts, python=python),
-        findings=[result.finding for result in by_outcome[Outcome.FAIL] if result.finding],
+        findings=findings,
         consequences=dict(consequences or {}),
         unknown=[_undecided(each, rules[each.code], facts, given) for each in by_outcome[Outcome.UNKNOWN]],
         broken=[Broken(each.code, each.reason or "no reason") for each in by_outcome[Outcome.ERROR]],
@@ -61,6 +63,7 @@ def deployment(
         looked_at=looked,
         notes=notes,
         conflicts=[_disagreement(each) for each in facts.conflicts],
+        excerpts=[facts.excerpts[place] for place in places if place in facts.excerpts],
         series=list(facts.series),
     )
 

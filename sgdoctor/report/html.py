@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from sgdoctor.engine.model import Finding
+from sgdoctor.facts import Excerpt
 from sgdoctor.report import html_charts, view
 from sgdoctor.report.header import header, joined
 from sgdoctor.report.html_page import page
@@ -13,9 +14,9 @@ from sgdoctor.report.layout import printable
 from sgdoctor.report.model import Change, DeploymentReport, Report
 
 _STYLE = """
-:root { --error: #b3261e; --warning: #8a5300; --info: #14699a; --box: #f4f4f4; }
+:root { --error: #b3261e; --warning: #8a5300; --info: #14699a; --box: #f4f4f4; --mark: #ffe9b3; }
 @media (prefers-color-scheme: dark) {
-  :root { --error: #ff8a80; --warning: #f0b357; --info: #6fc1ea; --box: #242424; }
+  :root { --error: #ff8a80; --warning: #f0b357; --info: #6fc1ea; --box: #242424; --mark: #4d3d0a; }
 }
 h2 { font-size: 1.15rem; line-height: 1.35; margin: 2rem 0 0.5rem; overflow-wrap: anywhere; }
 h3 { font-size: 1rem; line-height: 1.45; margin: 0 0 0.5rem; overflow-wrap: anywhere; }
@@ -29,12 +30,17 @@ article.info { border-color: var(--info); }
 pre { background: var(--box); padding: 0.5rem 0.7rem; margin: 0.3rem 0; white-space: pre-wrap; }
 code, pre { font: 0.875rem/1.5 ui-monospace, monospace; }
 code, pre { overflow-wrap: anywhere; }
+.log .line { display: block; padding-left: 2.6rem; text-indent: -2.6rem; color: var(--dim); }
+.log .number { display: inline-block; min-width: 2.1rem; text-align: right; }
+.log .number { text-indent: 0; user-select: none; }
+.log mark.line { background: var(--mark); color: inherit; font-weight: bold; }
 ul { padding-left: 1.2rem; margin: 0.4rem 0; overflow-wrap: anywhere; }
 details { margin: 0.5rem 0; }
 summary { cursor: pointer; color: var(--dim); }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; margin: 0.4rem 0; }
 th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.8rem 0.25rem 0; overflow-wrap: anywhere; }
+td:first-child { min-width: 8rem; }
 th { font-weight: normal; color: var(--dim); }
 thead th { border-bottom: 1px solid var(--line); }
 @media (max-width: 36rem) {
@@ -156,13 +162,29 @@ def _finding(finding: Finding, deployment: DeploymentReport) -> str:
     parts.append("<details open><summary>Known from</summary>")
     if rows:
         parts.append(_table(("read in", "", "fact"), rows))
-    parts += [f"{_code(each.place)}\n<pre>{_text(each.said)}</pre>" for each in reads if each.is_line]
+    around = {each.place: each for each in view.excerpts(finding, deployment)}
+    times = {each.place: each.times for each in reads if each.is_line}
+    parts += [
+        f"{_code(each.place)}\n<pre>{_text(each.said)}</pre>"
+        for each in reads
+        if each.is_line and each.place not in around
+    ]
+    parts += [f"{_code(place)}{times.get(place, '')}\n{_excerpt(each)}" for place, each in around.items()]
     parts.append("</details>")
     why = (
         f"<p>{_text(' '.join(finding.why.split()))}</p>\n{_listed(_source(each) for each in finding.sources)}"
     )
     parts.append(_folded(f"Why: {finding.title}", why))
     return "\n".join([*parts, "</article>"])
+
+
+def _excerpt(excerpt: Excerpt) -> str:
+    """Return lines of a log with their numbers, the one that counts marked."""
+    lines = []
+    for number, text in excerpt.lines:
+        tag = "mark" if number == excerpt.line else "span"
+        lines.append(f'<{tag} class="line"><span class="number">{number}</span> {_text(text)}</{tag}>')
+    return f'<pre class="log">{"".join(lines)}</pre>'
 
 
 def _change(change: Change) -> str:

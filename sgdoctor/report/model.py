@@ -14,7 +14,7 @@ import msgspec
 import sgdoctor
 from sgdoctor.engine.model import SEVERITIES, Finding, Severity
 from sgdoctor.engine.recommend import arrange
-from sgdoctor.facts import Series
+from sgdoctor.facts import Excerpt, Series
 
 SCHEMA: Literal["sgdoctor-report-1"] = "sgdoctor-report-1"
 
@@ -160,7 +160,8 @@ class DeploymentReport(msgspec.Struct, frozen=True, kw_only=True):
 
     ``consequences`` maps the code of a finding to the code of the finding that explains it. ``moved_from`` is
     the release in use when the report is about another one (--target), ``changes`` what differs between them,
-    worst first. ``series`` is what was measured while the server was watched (--watch).
+    worst first. ``excerpts`` are the lines of logs at which evidence of the findings was read, with those
+    around them; ``series`` is what was measured while the server was watched (--watch).
     """
 
     name: str
@@ -176,6 +177,7 @@ class DeploymentReport(msgspec.Struct, frozen=True, kw_only=True):
     looked_at: list[Looked] = []
     notes: list[str] = []
     conflicts: list[Disagreement] = []
+    excerpts: list[Excerpt] = []
     series: list[Series] = []
     moved_from: str | None = None
     changes: list[Change] = []

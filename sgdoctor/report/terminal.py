@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from sgdoctor.engine.model import Evidence, Finding, Recommendation
-from sgdoctor.facts import NOT_ASKED
-from sgdoctor.report import changes, drift
+from sgdoctor.facts import NOT_ASKED, Excerpt
+from sgdoctor.report import changes, drift, view
 from sgdoctor.report.header import deciding, header, joined, looked
 from sgdoctor.report.layout import NARROWEST, Line, Page, Span, columns, command, flow, printable, words
 from sgdoctor.report.model import DeploymentReport, Report, Summary, Suppressed, UndecidedRule
@@ -84,7 +84,7 @@ class _ReportPage(Page):
             return self.healthy(deployment)
         blocks = [self.title(deployment)]
         blocks += [moves] if moves else []
-        blocks += [self.finding(each, deployment.consequences.get(each.code)) for each in shown]
+        blocks += [self.finding(each, deployment) for each in shown]
         blocks += [self.suppressed(each) for each in deployment.suppressed] if self.verbose else []
         if not shown:
             blocks.append(self.nothing_found(deployment) + notes)
@@ -150,7 +150,8 @@ class _ReportPage(Page):
 
     # --- a finding ------------------------------------------------------------------------------------
 
-    def finding(self, finding: Finding, cause: str | None) -> list[Line]:
+    def finding(self, finding: Finding, deployment: DeploymentReport) -> list[Line]:
+        cause = deployment.consequences.get(finding.code)
         message = printable(finding.message, self.encoding)
         clause = _CLAUSE.search(message)
         end = clause.end() if clause else len(message)
@@ -162,7 +163,8 @@ class _ReportPage(Page):
         set_by = self.severities.get(finding.code) or self.severities.get(finding.name)
         if set_by:
             lines += self.detail("severity", self.words(f"set by {set_by}"))
-        lines += self.known_from(finding.evidence)
+        around = view.excerpts(finding, deployment) if self.verbose else []
+        lines += self.known_from(finding.evidence, {each.place: each for each in around})
         if cause:
             return lines + self.detail("do", self.words(f"what {cause} says: this follows from it"))
         for number, recommendation in enumerate(finding.recommendation):
@@ -177,10 +179,14 @@ class _ReportPage(Page):
         )
         return lines + self.detail("suppressed", self.words(f"{muted.reason}{until}"))
 
-    def known_from(self, evidence: list[Evidence]) -> list[Line]:
-        """Lay out where the finding's facts were read, a place a line, and what was read there."""
+    def known_from(self, evidence: list[Evidence], around: Mapping[str, Excerpt]) -> list[Line]:
+        """Lay out where the finding's facts were read, a place a line, and what was read there.
+
+        ``around`` are the lines of logs to be shown below their places.
+        """
         said_at = _in_full(evidence) if self.verbose else _in_short(evidence)
         items = {self.name(place): said for place, said in said_at.items()}
+        excerpts = {self.name(place): each for place, each in around.items()}
         widest = 0 if self.verbose else min(MOST_PLACE, (self.width - DETAIL) * 3 // 5)
         gutter = 2 + max((columns(place) for place in items if columns(place) <= widest), default=0)
         lines: list[Line] = []
@@ -192,6 +198,20 @@ class _ReportPage(Page):
             else:
                 lines += self.detail(label, self.words(place, "place"))
                 lines += flow(self.words(said), self.width, DETAIL + 2)
+            if place in excerpts:
+                lines += self.excerpt(excerpts[place])
+        return lines
+
+    def excerpt(self, excerpt: Excerpt) -> list[Line]:
+        """Lay out lines of a log with their numbers, the one that counts marked."""
+        lines: list[Line] = []
+        gutter = len(str(max(number for number, _ in excerpt.lines)))
+        for number, text in excerpt.lines:
+            counts = number == excerpt.line
+            style = "strong" if counts else "dim"
+            spaces = text[: len(text) - len(text.lstrip())][:8]
+            opening = f"{' ' * DETAIL}{'>' if counts else ' '} {number:{gutter}}  {spaces}"
+            lines += flow(self.words(text, style), self.width, len(opening), [(opening, style)])
         return lines
 
     def action(self, recommendation: Recommendation, label: str) -> list[Line]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sgdoctor.engine.model import Evidence, Finding
+from sgdoctor.facts import Excerpt
 from sgdoctor.report.header import joined
 from sgdoctor.report.model import Change, DeploymentReport, Drift, Report, Summary, Suppressed, UndecidedRule
 from sgdoctor.report.words import action, literal, phrase
@@ -26,12 +27,16 @@ class Step(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What was read at a place: in a few words (a log line: as it stands there), and by a fact's name."""
+    """What was read at a place: in a few words (a log line: as it stands there), and by a fact's name.
+
+    ``times`` says how often where that is more than once; ``said`` ends in it.
+    """
 
     place: str
     said: str
     exact: str
     is_line: bool
+    times: str = ""
 
 
 def findings(deployment: DeploymentReport, *, verbose: bool) -> list[Finding]:
@@ -69,7 +74,13 @@ def _read(evidence: Evidence) -> Read:
     place = evidence.place
     if evidence.source == "derived":
         place = f"worked out from {place}" if place else "worked out"
-    return Read(place, said + times, f"{evidence.fact} = {literal(evidence.value)}", is_line)
+    return Read(place, said + times, f"{evidence.fact} = {literal(evidence.value)}", is_line, times)
+
+
+def excerpts(finding: Finding, deployment: DeploymentReport) -> list[Excerpt]:
+    """Return the lines of logs around the evidence of a finding, a place each."""
+    places = {each.place for each in finding.evidence}
+    return [each for each in deployment.excerpts if each.place in places]
 
 
 def remarks(deployment: DeploymentReport) -> list[str]:

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from sgdoctor.engine.model import Evidence, Recommendation
-from sgdoctor.facts import Series
+from sgdoctor.facts import Excerpt, Series
 from sgdoctor.report.model import (
     Broken,
     Change,
@@ -74,8 +74,9 @@ def _deployment(draw):
     def text():
         return draw(texts)
 
+    place = text()
     evidence = [
-        Evidence("log.match", text(), "log", text()),
+        Evidence("log.match", text(), "log", place),
         Evidence("arg.host", text(), draw(st.sampled_from(["launch", "model", "http"])), text(), count=2),
         Evidence("moe.up.source", text(), "derived", text()),
     ]
@@ -104,6 +105,7 @@ def _deployment(draw):
         looked_at=[Looked("log", text(), "partly", text()), Looked("launch", text())],
         notes=[text()],
         conflicts=[Disagreement("triton.version", reading, reading)],
+        excerpts=[Excerpt(place, 8, [(7, text()), (8, text()), (9, text())])],
         series=[Series("queued_requests", text(), text(), [(0.0, 1.0), (2.0, 3.0)])],
         moved_from=text(),
         changes=[change],

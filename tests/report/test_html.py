@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from sgdoctor import examine
 from sgdoctor.engine.model import Evidence
-from sgdoctor.facts import Series
+from sgdoctor.facts import Excerpt, Series
 from sgdoctor.report import html, html_charts
 from sgdoctor.report.layout import printable
 from sgdoctor.report.model import Report
@@ -28,7 +28,7 @@ DESK = {"width": 1280, "height": 900}
 VOID = {"meta"}
 TAGS = VOID | set(
     "html head title style body h1 h2 h3 p a section article span ul li pre code details summary div table "
-    "thead tbody tr th td figure figcaption svg path text".split()
+    "thead tbody tr th td mark figure figcaption svg path text".split()
 )
 CAPTURES = Path(__file__).parents[1] / "captures"
 
@@ -143,6 +143,22 @@ def test_a_watched_server_has_charts_and_their_numbers(watched):
 def test_a_line_is_interrupted_where_nothing_is_known(watched):
     lines = re.findall(r'<path class="line line1" d="([^"]*)"', html.render(watched))
     assert [line.count("M") for line in lines] == [2] * 4
+
+
+def test_a_log_line_stands_among_its_neighbours_once(finding, deployment):
+    evidence = [
+        Evidence("log.match", "out of memory", "log", "server.log:65", 4),
+        Evidence("log.died", True, "log", "server.log:65"),
+        Evidence("log.match", "elsewhere", "log", "other.log:3"),
+    ]
+    lines = [(64, "before <b>"), (65, "[x] out of memory"), (66, "after")]
+    report = Report.of(
+        [deployment(findings=[finding(evidence=evidence)], excerpts=[Excerpt("server.log:65", 65, lines)])]
+    )
+    page = Page(html.render(report))
+    assert page.texts["pre"] == ["elsewhere", "64 before <b>65 [x] out of memory66 after"]
+    assert page.texts["mark"] == ["65 [x] out of memory"]
+    assert "server.log:65 (4 times)" in page.texts["details"][0]
 
 
 def test_a_server_that_was_not_watched_has_no_chart(scenario):
@@ -262,7 +278,7 @@ CONTRAST = """
       && matchMedia("(prefers-color-scheme: dark)").matches ? "rgb(18, 18, 18)" : "rgb(255, 255, 255)";
   };
   const ratios = [...document.querySelectorAll("h1, h2, h3, p, span, li, pre, code, td, th, summary, a, "
-      + "figcaption, svg text")]
+      + "mark, figcaption, svg text")]
     .map(each => {
       const [a, b] = [luminance(getComputedStyle(each).color), luminance(behind(each))];
       return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
@@ -300,7 +316,11 @@ def test_a_reader_sees_the_finding_and_its_log_line_at_once_and_opens_the_rest(o
     page = opened(html.render(died), PHONE, "light")
     article = page.locator("article.error")
     line = "RuntimeError: Not enough memory. Please try to increase"
-    assert article.locator("pre", has_text=line).is_visible()
+    log = article.locator("pre", has_text=line)
+    assert log.is_visible()
+    assert log.locator("mark").inner_text() == f"65 {line} --mem-fraction-static."
+    assert log.locator(".number").all_inner_texts() == ["63", "64", "65", "66", "67"]
+    assert "raise RuntimeError(msg)" in log.inner_text()
     assert article.get_by_text("server.log:65").first.is_visible()
     undecided = page.locator("details", has_text="Could not be decided")
     assert not undecided.locator("table").is_visible()

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from sgdoctor.engine.model import Evidence, Recommendation
-from sgdoctor.facts import NOT_ASKED
+from sgdoctor.facts import NOT_ASKED, Excerpt
 from sgdoctor.report import colour, terminal
 from sgdoctor.report.layout import columns, plain
 from sgdoctor.report.model import Broken, Looked, Report, UndecidedRule
@@ -134,6 +134,20 @@ def test_four_ranks_that_say_the_same_are_one_line(deployment, finding):
     assert 'server.log:34  "Using default MoE kernel config. ..." (4 times)' in shown(
         deployment(findings=[finding(evidence=[match])]), width=100
     )
+
+
+def test_a_log_line_is_shown_with_its_neighbours_when_asked_for(deployment, finding):
+    match = Evidence("log.match", "out of memory", "log", "server.log:100")
+    lines = [(98, '  File "x.py", line 3'), (99, "    y = z"), (100, "out of memory"), (101, "")]
+    told = deployment(findings=[finding(evidence=[match])], excerpts=[Excerpt("server.log:100", 100, lines)])
+    assert "y = z" not in shown(told)
+    assert shown(told, verbose=True, width=70).splitlines()[5:10] == [
+        "                       log.match = out of memory",
+        '                        98    File "x.py", line 3',
+        "                        99      y = z",
+        "                     > 100  out of memory",
+        "                       101",
+    ]
 
 
 def test_what_was_worked_out_is_shown_where_nothing_was_read(deployment, finding):
