@@ -16,7 +16,7 @@ _READ = 1 << 14
 
 # What is asked and answered (--log-requests) is nobody's business here: srt/utils/request_logger.py, 0.5.7 to
 # 0.5.23, as text and as JSON.
-_REQUEST = re.compile(r"((?:Receive|Finish): obj=|\"event\": ?\"request\.[a-z.]+\").*", re.DOTALL)
+_REQUEST = re.compile(r"((?:Receive(?: OpenAI)?|Finish): obj=|\"event\": ?\"request\.[a-z.]+\").*", re.DOTALL)
 # What begins a record, and so does not go on with the line before
 _DATED = re.compile(r"\[?\d{4}-\d\d-\d\d")
 

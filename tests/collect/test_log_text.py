@@ -87,6 +87,24 @@ def test_lines_as_users_paste_them(line: str, expected: list[tuple[str, str, str
     assert texts(line) == expected
 
 
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("[2026-05-20 10:02:00] Receive: obj=GenerateReqInput(text='", "Receive: obj="),
+        ("[2026-05-20 10:02:00] Receive OpenAI: obj={'messages': [{'content': '", "Receive OpenAI: obj="),
+        ("[2026-05-20 10:02:00] Finish: obj=GenerateReqInput(text='", "Finish: obj="),
+        (
+            '{"timestamp": "2026-05-20T10:02:00", "event": "request.received", "obj": {"text": "',
+            '{"timestamp": "2026-05-20T10:02:00", "event": "request.received"',
+        ),
+    ],
+)
+def test_what_a_client_asks_about_a_log_is_none(line: str, kept: str) -> None:
+    """With --log-requests the log holds what clients send: a part of another log, at worst."""
+    asked = r"Why?\n[2026-05-20 10:00:00 TP0] server_args=ServerArgs(model_path='/m')\nNot enough memory'"
+    assert [text for _, _, text in texts(line + asked)] == [kept]
+
+
 def test_a_bar_that_rewrites_its_line() -> None:
     line = "\r  0%|  | 0/2 [00:00<?, ?it/s]\r 50%|▌ | 1/2 [00:01<?]\r[2026-06-08 07:21:05] a\r"
     assert [text for _, _, text in texts(line)] == [

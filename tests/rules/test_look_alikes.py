@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from sgdoctor import vocabulary
+from sgdoctor import examine, vocabulary
 from sgdoctor.engine import cases, rule_file, rules
-from sgdoctor.engine.evaluate import RELEASE
+from sgdoctor.engine.evaluate import RELEASE, evaluate
 from sgdoctor.engine.model import TestCase
 from sgdoctor.engine.rules import CompiledRule
 from sgdoctor.facts import Facts
@@ -97,3 +97,17 @@ def test_what_an_earlier_start_printed_is_past(rule: CompiledRule, case: TestCas
         "started again", "pass", input={**case.input, "log": case.input["log"] + STARTED_AGAIN}
     )
     assert cases.run_case(rule, healthy).value != "fail"
+
+
+def test_what_a_client_asks_about_a_log_is_no_finding() -> None:
+    """`--log-requests` prints prompts, and people paste logs into them."""
+    every = rules.load()
+    pasted = [line for param in logs_of_findings() for line in param.values[1].input["log"].splitlines()]
+    for form in (
+        "Receive: obj=GenerateReqInput(text={!r})",
+        "Finish: obj=GenerateReqInput(text={!r}), out=''",
+    ):
+        log = f"{STARTED_AGAIN}[2027-01-01 10:03:00] {form.format(chr(10).join(pasted))}\n"
+        facts = examine.facts_from_case({"log": log}, every.patterns())
+        assert [result.code for result in evaluate(every, facts) if result.finding] == []
+        assert (facts.value("log.starts"), facts.value("log.ready")) == (1, True)
