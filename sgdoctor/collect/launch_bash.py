@@ -15,7 +15,7 @@ from sgdoctor.collect.launch_expand import Expander
 from sgdoctor.collect.launch_flow import Flow
 from sgdoctor.collect.launch_scope import Array, Scope
 from sgdoctor.collect.launch_text import ends_in_escaped_blank
-from sgdoctor.collect.launch_tree import broken, substitutions, tree_of
+from sgdoctor.collect.launch_tree import broken, late_words, substitutions, tree_of
 from sgdoctor.collect.launch_words import Piece, Value, Word, unknown
 from sgdoctor.collect.launch_wrappers import SHELLS, Environment, Launch, Script, unwrap
 from sgdoctor.errors import UsageError
@@ -200,7 +200,7 @@ class _Shell(Flow):
 
     def _arguments(self, node: Node) -> list[Node]:
         skips = ("variable_assignment", "comment", "file_redirect", "herestring_redirect", "heredoc_redirect")
-        children = [child for child in node.children if child.type not in skips]
+        children = [child for child in node.children if child.type not in skips] + late_words(node)
         pairs = zip(children, [*children[1:], None], strict=False)
         return [child for child, after in pairs if not self._translates(child, after)]
 
@@ -230,7 +230,8 @@ class _Shell(Flow):
 
     def _record(self, launch: Launch, node: Node, scope: Scope) -> None:
         start = node.children[self.finished(node)].start_byte
-        first, last = self.line_at(start), self.line_at(max(start, node.end_byte - 1))
+        end = max(start + 1, node.end_byte, *(word.end_byte for word in late_words(node)))
+        first, last = self.line_at(start), self.line_at(end - 1)
         for problem in self.problems:
             if problem.line <= last and problem.end_line >= first:
                 raise UsageError(

@@ -72,3 +72,15 @@ def _outermost(node: Node) -> list[Node]:
     if node.type in ("command_substitution", "process_substitution"):
         return [node]
     return [found for child in node.children for found in _outermost(child)]
+
+
+def late_words(command: Node) -> list[Node]:
+    """Return the words of a command that stand behind a redirection: ``program > log --tp 8``.
+
+    The grammar takes them for more files of the redirection, of which there is one.
+    """
+    statement = command.parent
+    if statement is None or statement.type != "redirected_statement":
+        return []
+    redirects = [part for part in statement.children if part.type == "file_redirect"]
+    return [word for part in redirects for word in part.children_by_field_name("destination")[1:]]

@@ -98,6 +98,8 @@ COMPLETE = {
     "in the background": "nohup python3 -m sglang.launch_server --tp 2 > /dev/null 2>&1 &\nwait",
     "a pipeline": "python3 -m sglang.launch_server --tp 2 2>&1 | cat > /dev/null",
     "bash -c": "bash -c \"cd / && exec python3 -m sglang.launch_server --a 'b c' \\\n --d\"",
+    "words behind a redirection": "sglang serve --a > /dev/null --tp 2 \\\n 2>&1 --dp 4 < /dev/null",
+    "a redirection before the command": "> /dev/null 2>&1 python3 -m sglang.launch_server --tp 2 --dp 4",
     "bash -c with arguments": "bash -c 'python3 -m sglang.launch_server $1 \"$@\"' x a 'b c'",
     "bash -c inherits what is exported": "export A=1; bash -c 'python3 -m sglang.launch_server a$A'",
     "eval": "C='python3 -m sglang.launch_server --a'\neval \"$C 'b c'\"\n$C 'd e'",
