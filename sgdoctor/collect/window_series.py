@@ -81,8 +81,7 @@ def _of_pages(pages: Sequence[Page]) -> Iterator[tuple[str, str, Points]]:
     for name, unit, gauge in _GAUGES:
         told = [(page.at, value) for page in pages if (value := gauge(page)) is not None]
         yield name, unit, _thinned(told)
-    bounds = [run[0] for run in _runs(pages, MOST_POINTS)]
-    bounds += pages[-1:] if bounds and bounds[-1] is not pages[-1] else []
+    bounds = _bounds(pages)
     for name, unit, between in _BETWEEN:
         told = [
             (after.at, value)
@@ -90,6 +89,17 @@ def _of_pages(pages: Sequence[Page]) -> Iterator[tuple[str, str, Points]]:
             if (value := between(before, after)) is not None
         ]
         yield name, unit, [_rounded(*point) for point in told]
+
+
+def _bounds(pages: Sequence[Page]) -> list[Page]:
+    """Return the pages between which is counted."""
+    bounds = [run[0] for run in _runs(pages, MOST_POINTS)]
+    if bounds and bounds[-1] is not pages[-1]:
+        bounds.append(pages[-1])
+    if len(bounds) > 2 and bounds[-1].at - bounds[-2].at < (bounds[-2].at - bounds[-3].at) / 2:
+        # In a short rest before the end, little that happens looks like a peak.
+        del bounds[-2]
+    return bounds
 
 
 def _points(

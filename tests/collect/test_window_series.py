@@ -39,6 +39,12 @@ def test_what_is_counted_is_a_rate_from_page_to_page() -> None:
     assert series["retractions_per_minute"].points == [(2.0, 180.0), (6.0, 30.0)]
 
 
+def test_a_short_rest_at_the_end_is_no_peak() -> None:
+    decoded = ((0.0, 0.0), (2.0, 400.0), (4.0, 800.0), (4.1, 1200.0))
+    series = of_pages(*(Page(at, decoded_tokens=tokens) for at, tokens in decoded))
+    assert series["decode_throughput"].points == [(2.0, 200.0), (4.1, 380.9524)]
+
+
 def test_a_time_without_prompts_has_no_hit_rate() -> None:
     prompts = ((0.0, 0.0, 0.0), (2.0, 100.0, 40.0), (4.0, 100.0, 40.0), (6.0, 200.0, 40.0))
     series = of_pages(*(Page(at, prompt_tokens=some, cached_tokens=cached) for at, some, cached in prompts))
