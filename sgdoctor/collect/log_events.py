@@ -174,15 +174,15 @@ class Events:
         self.starts += 1
 
     def _entrypoint(self, found: _Found) -> bool:
-        self._begins(found.line)
-        self.run.launched = True
+        run = self.run
+        if not run.launched or run.refused or run.banner or run.went_on:
+            self._begins(found.line)
+            self.run.launched = True
         return True
 
     def _refused(self, found: _Found) -> bool:
         """Take the end of a start at its arguments; it may be the first that is seen of it."""
-        run = self.run
-        if not run.launched or run.refused or run.banner or run.went_on:
-            self._entrypoint(found)
+        self._entrypoint(found)
         self.run.refused = True
         return True
 

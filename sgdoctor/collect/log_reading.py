@@ -217,18 +217,23 @@ class Reading:
     def _start_over(self, lines: _Lines, number: int) -> None:
         """Keep of what was found up to line ``number`` only what belongs to the start that shows there."""
         shown = self.events.run.line
-        before = (
-            LineBefore(at, _text(record.text[:_LOOKED_AT]), bool(record.ranks))
-            for at, line in lines.back_from(shown)
-            for record in reversed(log_text.records(line, self.form))
-        )
-        self.begins = first_line(shown, before)
+        earlier: dict[int, list[Record]] = {}
+
+        def back() -> Iterator[LineBefore]:
+            for at, line in lines.back_from(shown):
+                earlier[at] = log_text.records(line, self.form)
+                for record in reversed(earlier[at]):
+                    yield LineBefore(at, _text(record.text[:_LOOKED_AT]), bool(record.ranks))
+
+        self.begins = first_line(shown, back())
         self._scanner.forget()
         self.matches.clear()
         self.ranks.clear()
         self._excerpts.forget()
         self._told.clear()
-        for at in range(self.begins, number + 1):
+        for at in range(self.begins, shown):
+            self._match(at, earlier[at])
+        for at in range(shown, number + 1):
             self._match(at, log_text.records(lines[at], self.form))
 
     def _look(self, number: int, found: list[Record]) -> None:

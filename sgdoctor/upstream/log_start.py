@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-_TRACEBACK = "Traceback (most recent call last):"
+# Lines of a traceback: its first one, and one that a start has at most once, which ends with it.
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):|, line \d+, in prepare_server_args")
+_REFUSED = ", in prepare_server_args"
 # What only a server writes that has printed its banner, or one that ends. Requests' errors are among it,
 # as they may be the last that is heard of a server.
 _LATER = re.compile(
@@ -21,7 +23,7 @@ _LATER = re.compile(
     r"|The server is fired up|(?:Prefill|Decode) batch|Retract requests|Health check failed|KVTransferError"
     r"|Too many open files|watchdog timeout|[Rr]eceived sigquit|SIGQUIT received|SIGTERM received"
     r"|Gracefully exiting|crashed with exit code|scheduler (?:is dead|died)|hit an exception"
-    r"|Fatal Python error|terminate called|: error: "
+    r"|Fatal Python error|terminate called|: error: |usage: (?:sglang serve|launch_server\.py) "
     r"|^(?:\S+: line \d+: +\d+ )?(?:Killed|Aborted|Segmentation fault|Bus error)\b"
 )
 
@@ -43,9 +45,11 @@ def first_line(shown: int, before: Iterable[Line]) -> int:
     first = shown
     unindented: list[Line] = []
     for line in before:
-        # One that is not closed is the start's own, which ends with it.
-        if _TRACEBACK in line.text and unindented:
+        # A traceback that is not closed is the start's own.
+        if unindented and _TRACEBACK.search(line.text):
             return unindented[-1].number + 1
+        if _REFUSED in line.text:
+            return shown
         if line.ranks or _LATER.search(line.text):
             break
         if line.text[:1] not in ("", " ", "\t", "|", "+"):

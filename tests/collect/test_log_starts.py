@@ -195,3 +195,20 @@ def test_the_release_is_that_of_the_last_start() -> None:
     facts = logs.read(old + new)
     assert facts.value("log.release") == ">=0.5.19"
     assert not any("more than one release" in note for note in facts.notes)
+
+
+def test_two_nodes_whose_starts_show_before_their_banners_are_one_start() -> None:
+    """`python -m sglang.launch_server` on both, before either has read its arguments."""
+    mark = "/x/sglang/launch_server.py:54: UserWarning: 'python -m sglang.launch_server' is still supported, but 'sglang serve' is the recommended entrypoint.\n"
+    facts = logs.read(mark + mark + banner(nodes=2) + banner(20, node=1, nodes=2))
+    assert facts.value("log.starts") == 1
+
+
+@pytest.mark.parametrize(
+    "line", ['  File "x", line 1, in prepare_server_args', "usage: sglang serve [-h]", "server_args={'a': 1}"]
+)
+def test_many_starts_are_read_once_each(line: str) -> None:
+    """Looking back from one ends at the one before: the time is not squared."""
+    facts = logs.read(f"{line}\nLoad weight begin. avail mem=1 GB\n" * 5000, {"WEIGHTS": "avail mem"})
+    assert facts.value("log.starts") == 5000
+    assert facts.matches["WEIGHTS"].count == 1
