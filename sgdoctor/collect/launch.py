@@ -202,6 +202,8 @@ def _nothing(text: str, walk: Walk) -> str:
     for problem in walk.problems:
         if any(problem.line <= line <= problem.end_line for line in lines):
             return f"{walk.name}:{problem.line}: not understood as bash, and an SGLang command stands there"
+    if lines and walk.name != COMMAND_LINE:
+        return f"{walk.name}:{lines[0]}: SGLang is named there, but {walk.name} {NOTHING}"
     what = "the command line" if walk.name == COMMAND_LINE else walk.name
     return f"{what} {NOTHING}"
 

@@ -17,7 +17,7 @@ from sgdoctor.collect.launch_scope import Array, Scope
 from sgdoctor.collect.launch_text import ends_in_escaped_blank
 from sgdoctor.collect.launch_tree import broken, late_words, substitutions, tree_of
 from sgdoctor.collect.launch_words import Piece, Value, Word, unknown
-from sgdoctor.collect.launch_wrappers import SHELLS, Environment, Launch, Script, unwrap
+from sgdoctor.collect.launch_wrappers import Environment, Launch, Script, reads_script, unwrap
 from sgdoctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class _Shell(Flow):
     def _heredoc(self, command: Node, redirect: Node, here: Node, scope: Scope) -> None:
         """Follow ``bash <<EOF``: the last word is a shell that reads its script from there."""
         words = self.expand.words(self._arguments(command), scope)
-        if not words or not any(word.text.rpartition("/")[2] in SHELLS for word in words[-3:]):
+        if not reads_script(words):
             return
         start = next(part for part in redirect.children if part.type == "heredoc_start")
         literal = any(quote in self.expand.text(start) for quote in "'\"\\")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sgdoctor.collect.launch_containers import ENGINES, Container, container_command, job_container
+from sgdoctor.collect.launch_fillers import FILLERS, filled, split_string, typed
 from sgdoctor.collect.launch_words import Piece, Value, Word, cut
 
 SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ash", "ksh"})
@@ -21,7 +22,9 @@ _TALKERS = frozenset(
 # Commands that pass none of this shell's variables on.
 _REMOTE = frozenset({"ssh", "kubectl", "oc", "pdsh", "gcloud"})
 _HELP = ("-h", "--help")
-_PYTHON = re.compile(r"^(python[0-9.]*|pypy3?|.*/python[0-9.]*)$")
+_LOGIN = re.compile(r"\S*ssh(?: -[BbcDEeFIiJLlmOopQRSWw] \S+| -\S+)* [^-\s]\S*")
+# Commands that run the rest of their words in a way of their own.
+_HAND_ON = frozenset({*ENGINES, *SHELLS, *_REMOTE, *FILLERS})
 _ASSIGNMENT = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -71,17 +74,13 @@ def unwrap(
     assigns = False  # after env or sudo
     for number, word in enumerate(words):
         name, rest = _name(word), words[number + 1 :]
-        if name in ENGINES:
-            return _contained(words[number:], environment, heredoc)
-        if name in SHELLS:
-            return _shell(rest, environment, container, heredoc)
+        if name in _HAND_ON or (name == "env" and split_string(rest) is not None):
+            return _handed_on(words[number:], environment, container, heredoc)
         if name == "srun":
             container = job_container(words[number:]) or container
         if name in ("env", "sudo"):
             assigns = True
             _scrub(name, rest, environment)
-        elif name in _REMOTE:
-            return _remote(rest, heredoc)
         elif assigns and _ASSIGNMENT.match(word.prefix):
             variable, _, _ = word.prefix.partition("=")
             environment.values[variable] = cut(word.pieces, len(variable) + 1)
@@ -90,9 +89,48 @@ def unwrap(
         elif number and _is_module(word, rest):
             skip = 1 if word.text == "-m" else 0
             return _launch("launch_server", rest[skip:], environment, container)
-        elif number and _SERVER.search(word.text) and re.search(r"\s", word.text) and word.text[:1] != "-":
-            return Script(word.pieces, environment, container=container)
+        elif number and _holds_script(word):
+            stuffed = words[number - 1].text == "stuff"
+            pieces = typed(word.pieces) if stuffed else word.pieces
+            return Script(pieces, environment, container=container)
     return None
+
+
+def _handed_on(
+    words: Sequence[Word], environment: Environment, container: Container | None, heredoc: Value | None
+) -> Launch | Script | None:
+    """Return what a command starts that runs the rest of its words in a way of its own."""
+    name, rest = _name(words[0]), words[1:]
+    if name in ENGINES:
+        return _contained(words, environment, heredoc)
+    if name in SHELLS:
+        return _shell(rest, environment, container, heredoc)
+    if name in _REMOTE:
+        return _remote(rest, heredoc)
+    if name in FILLERS:
+        rest = filled(name, rest)
+        if rest and _holds_script(rest[0]):
+            return Script(rest[0].pieces, environment, container=container)
+        return unwrap(rest, environment, container, heredoc)
+    split = split_string(rest)
+    if split is None:
+        return None
+    _scrub(name, rest, environment)
+    text, more = split
+    return Script((*text, Piece(' "$@"', words[0].line)), environment, more, container)
+
+
+def _holds_script(word: Word) -> bool:
+    return bool(_SERVER.search(word.text) and re.search(r"\s", word.text)) and word.text[:1] != "-"
+
+
+def reads_script(words: Sequence[Word]) -> bool:
+    """Whether what a command gets on standard input is a script: of a shell, or of the one behind ssh."""
+    if any(_name(word) in SHELLS for word in words[-3:]):
+        return True
+    at = next((number for number, word in enumerate(words) if _name(word) == "ssh"), None)
+    options = "" if at is None else " ".join(word.text.replace(" ", "") for word in words[at:])
+    return _LOGIN.fullmatch(options) is not None
 
 
 def _launch(

@@ -23,7 +23,6 @@ from sgdoctor.fix.flags_plan import Change, Plan
 from sgdoctor.fix.flags_wish import Wish
 from sgdoctor.report.model import DeploymentReport
 from sgdoctor.sources import Sources
-from sgdoctor.target import command as commands
 from sgdoctor.upstream import catalogue
 from sgdoctor.upstream.catalogue import Release
 
@@ -58,19 +57,17 @@ def plan(sources: Sources, *, unsafe: bool = False, say: Say = lambda _what: Non
     for one in _tasks(judged):
         task, elsewhere = _without_configured(judged, one)
         left += elsewhere
-        changes, wish = _told(judged, task), task.wish
-        if wish.kind != "leave" and not (wish.safe or unsafe):
-            later += changes
-            continue
-        reason: str | None = wish.why if wish.kind == "leave" else None
-        if reason is None and by_hand is not None:
-            reason = _in_the_way(judged, task)
-        elif reason is None:
-            script, reason = flags_apply.carry_out(script, task)
-        if reason is None:
-            made += changes
+        wish = task.wish
+        if wish.kind == "leave":
+            left += _told(judged, task)
+        elif not (wish.safe or unsafe):
+            later += _told(judged, task)
         else:
-            left += [msgspec.structs.replace(change, why=reason) for change in changes]
+            script, parts = _carried_out(script, judged, task, by_hand)
+            for part, reason in parts:
+                changes = _told(judged, part)
+                made += changes if reason is None else []
+                left += [msgspec.structs.replace(each, why=reason) for each in changes if reason is not None]
     repaired = script.text if script.text != text else None
     found = Plan(
         path, text, _in_order(made), _in_order(left), _in_order(later), repaired, by_hand, judged.undecided
@@ -79,6 +76,23 @@ def plan(sources: Sources, *, unsafe: bool = False, say: Say = lambda _what: Non
         say("checking the repaired file")
         _must_pass(found, judged, _judge_text(sources, repaired, rules, suppressor))
     return found
+
+
+def _carried_out(
+    script: Script, judged: _Judged, task: Task, by_hand: str | None
+) -> tuple[Script, list[tuple[Task, str | None]]]:
+    """Return the script with the task done, and why it is not: for each server where not for all at once."""
+    if by_hand is not None:
+        return script, [(task, _in_the_way(judged, task))]
+    changed, reason = flags_apply.carry_out(script, task)
+    if reason is None or len(task.wanted) == 1:
+        return changed, [(task, reason)]
+    parts = []
+    for at, release in task.wanted.items():
+        part = Task(task.wish, {at: release})
+        script, reason = flags_apply.carry_out(script, part)
+        parts.append((part, reason))
+    return script, parts
 
 
 def _by_hand(text: str) -> str | None:
@@ -174,7 +188,7 @@ def _tasks(judged: _Judged) -> list[Task]:
     wishes: dict[Wish, dict[int, Release]] = {}
     for at, (command, report) in enumerate(zip(judged.commands, judged.reports, strict=True)):
         release, taken = judged.releases[at], set[str]()
-        written = commands.read(command, release).written
+        written = flags_wish.written(command, release)
         for finding in (one for one in report.findings if one.confidence != "low"):
             for wish in flags_wish.of(finding, written, release):
                 if wish.option not in taken:
@@ -188,7 +202,7 @@ def _without_configured(judged: _Judged, task: Task) -> tuple[Task, list[Change]
     wish, wanted, told = task.wish, dict(task.wanted), []
     for at, release in task.wanted.items():
         command = judged.commands[at]
-        written = commands.read(command, release).written
+        written = flags_wish.written(command, release)
         if not flags_apply.uses(command, wish, release) and any(wish.means(one, release) for one in written):
             why = "it comes from the file of --config"
             told.append(Change(command.line, wish.option, None, wish.code, _title(judged, task), why))
@@ -242,4 +256,5 @@ def _in_the_way(judged: _Judged, task: Task) -> str | None:
 
 
 def _in_order(changes: Sequence[Change]) -> tuple[Change, ...]:
-    return tuple(sorted(changes, key=lambda change: change.line))
+    """Return the changes by their lines; what several servers share is told once."""
+    return tuple(sorted(dict.fromkeys(changes), key=lambda change: change.line))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from sgdoctor.collect.launch import LaunchCommand
-from sgdoctor.fix.flags_edit import PLAIN
+from sgdoctor.fix.flags_edit import PLAIN, continuation
 from sgdoctor.fix.flags_places import Place, places
 from sgdoctor.upstream.catalogue import Release
 from sgdoctor.upstream.flags import Token, parser_for
@@ -59,7 +59,8 @@ def _joint(source: bytes, place: Place) -> bytes:
     first = source.rfind(b"\n", 0, place.start) + 1
     last = source.find(b"\n", place.end)
     after = source[place.end : last if last >= 0 else len(source)].strip(_BLANKS)
-    if not source[: max(first - 1, 0)].endswith(b"\\") or after.startswith(b"#"):
+    joint = continuation(source[: max(first - 1, 0)])
+    if not joint or after.startswith(b"#"):
         return b" "
     indent = _INDENTED.match(source, first)
-    return b" \\\n" + (indent.group() if indent is not None else b"")
+    return b" " + joint + b"\n" + (indent.group() if indent is not None else b"")

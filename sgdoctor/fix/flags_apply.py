@@ -14,11 +14,10 @@ import msgspec
 from sgdoctor.collect import launch_kinds
 from sgdoctor.collect.launch import LaunchCommand, LaunchWord
 from sgdoctor.errors import UsageError
-from sgdoctor.fix import flags_add, flags_edit
+from sgdoctor.fix import flags_add, flags_edit, flags_wish
 from sgdoctor.fix.flags_others import other_use
 from sgdoctor.fix.flags_places import Place, places
 from sgdoctor.fix.flags_wish import Wish
-from sgdoctor.target import command as commands
 from sgdoctor.target.command import Written
 from sgdoctor.upstream.catalogue import Release
 
@@ -70,7 +69,7 @@ class _Step(msgspec.Struct, frozen=True):
 def uses(command: LaunchCommand, wish: Wish, release: Release) -> list[Use]:
     """Return the uses of the flag of ``wish`` in ``command``; those of a --config file are none."""
     found = []
-    for each in commands.read(command, release).written:
+    for each in flags_wish.written(command, release):
         first = each.tokens[0].at
         if first < len(command.words) and wish.means(each, release):
             found.append(Use(each, first, len(each.tokens), command.words[first].line))

@@ -22,14 +22,21 @@ def without(source: bytes, start: int, end: int) -> bytes:
     if before.strip(_BLANKS):
         return _beside(source, start, end)
     goes_on = after.endswith(b"\\")
-    continued = source[: max(first - 1, 0)].endswith(b"\\")
-    if continued and after[:1] in (b'"', b"'"):  # the end of a command within quotes
-        return source[: first - 2].rstrip(_BLANKS) + source[end:]
-    if after.strip(_BLANKS) not in (b"", b"\\"):
+    kept = source[: max(first - 1, 0)]
+    joint = continuation(kept)
+    kept = kept[: len(kept) - len(joint)].rstrip(_BLANKS)
+    if joint and after[:1] in (b'"', b"'"):  # the end of a command within quotes
+        return kept + source[end:]
+    if after.strip(_BLANKS).strip(b"\\"):
         return source[:start] + source[end:].lstrip(_BLANKS)
-    if continued and not goes_on:
-        return source[: first - 2].rstrip(_BLANKS) + source[last:]
+    if joint and not goes_on:
+        return kept + source[last:]
     return source[:first] + source[last + 1 :]
+
+
+def continuation(line: bytes) -> bytes:
+    """Return the backslashes that ``line`` ends in: in a text that two shells read there are two."""
+    return line[len(line.rstrip(b"\\")) :]
 
 
 def _beside(source: bytes, start: int, end: int) -> bytes:

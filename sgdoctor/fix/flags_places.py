@@ -1,4 +1,4 @@
-"""Where the words of a launch script stand in its text: arguments, elements of arrays, words in quotes."""
+"""Where the words of a launch script stand in it: arguments, elements of arrays, words in quoted text."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _NO_ARGUMENTS = frozenset(
     ["variable_assignment", "comment", "file_redirect", "herestring_redirect", "heredoc_redirect"]
 )
 _STRINGS = ("string", "raw_string")
-# A continuation ends a word within quotes, too: the shell that reads the text again takes it for nothing.
-_WITHIN = re.compile(rb"(?:[^\s\\]|\\[^\n])+")
+# A continuation ends a word within quotes, too: the shell that reads the text again takes it for nothing. So
+# does what parts commands.
+_WITHIN = re.compile(rb"(?:[^\s\\;|&]|\\[^\n])+")
 
 
 class Place(NamedTuple):
@@ -74,7 +75,9 @@ class _Reader:
             if value is not None and value.type in ("word", "concatenation"):
                 self._row([value], variable)
         elif node.type in _STRINGS:
-            self._within(node, variable)
+            self._within(node.start_byte + 1, node.end_byte - 1, variable)
+        elif node.type == "heredoc_body":
+            self._within(node.start_byte, node.end_byte, "")
         for child in node.children:
             self.visit(child, variable)
 
@@ -82,8 +85,7 @@ class _Reader:
         spans = [(node.start_byte, node.end_byte, self._text(node)) for node in nodes]
         self._keep(spans, variable)
 
-    def _within(self, node: Node, variable: str) -> None:
-        first, last = node.start_byte + 1, node.end_byte - 1
+    def _within(self, first: int, last: int, variable: str) -> None:
         found = _WITHIN.finditer(self.source, first, last)
         spans = [(one.start(), one.end(), one.group().decode(errors="replace")) for one in found]
         self._keep(spans, variable)

@@ -8,7 +8,9 @@ from typing import Literal
 
 import msgspec
 
+from sgdoctor.collect.launch import LaunchCommand
 from sgdoctor.engine.model import Finding
+from sgdoctor.target import command as commands
 from sgdoctor.target import meaning, successor
 from sgdoctor.target.command import Written
 from sgdoctor.target.path import Path as Way
@@ -67,6 +69,24 @@ class Wish(msgspec.Struct, frozen=True):
         if flag is None or not flag.takes_value:
             return values == 0
         return values == 1 if flag.nargs is None else values > 0
+
+
+def written(command: LaunchCommand, release: Release) -> tuple[Written, ...]:
+    """Return the flags of a command without what is not known behind their values.
+
+    What ``"$@"`` or ``$EXTRA`` stands for is no value of a flag that has none, or has its one.
+    """
+    return tuple(_own(each, release) for each in commands.read(command, release).written)
+
+
+def _own(written: Written, release: Release) -> Written:
+    flag = release.option(written.option) or _earlier(written.option, release)
+    if flag is None or (flag.takes_value and flag.nargs is not None):
+        return written
+    own = 2 if flag.takes_value and "=" not in written.tokens[0] else 1
+    if any(token.known for token in written.tokens[own:]):
+        return written
+    return msgspec.structs.replace(written, tokens=written.tokens[:own])
 
 
 def of(finding: Finding, written: tuple[Written, ...], release: Release) -> Iterator[Wish]:

@@ -191,6 +191,35 @@ STYLES = {
             "run 0 --model-path /m --incremental-streaming-output\n"
         ),
     ),
+    "what the caller gives behind it": (
+        (
+            "set --\nEXTRA=$(true)\n"
+            "python3 -m sglang.launch_server --model-path /m --nsa-decode-backend fa3 $EXTRA "
+            '--stream-output "$@"\n'
+        ),
+        (
+            "set --\nEXTRA=$(true)\n"
+            "python3 -m sglang.launch_server --model-path /m --dsa-decode-backend fa3 $EXTRA "
+            '--incremental-streaming-output "$@"\n'
+        ),
+    ),
+    "a here-document": (
+        (
+            "bash <<EOF\npython3 -m sglang.launch_server --stream-output \\\\\n  --model-path /m \\\\\n"
+            "  --prefill-round-robin-balance\nEOF\n"
+        ),
+        (
+            "bash <<EOF\npython3 -m sglang.launch_server --incremental-streaming-output \\\\\n"
+            "  --model-path /m\nEOF\n"
+        ),
+    ),
+    "another command behind it in quotes": (
+        "bash -c 'python3 -m sglang.launch_server --stream-output --stream-output; true&& true'\n",
+        (
+            "bash -c 'python3 -m sglang.launch_server --incremental-streaming-output "
+            "--incremental-streaming-output; true&& true'\n"
+        ),
+    ),
     "letters beyond ASCII": (
         (
             "# größer\nNAME='größe'  # ü\n"
@@ -369,13 +398,6 @@ LEFT = {
         ),
         "2 it is not written there, or its value is not or comes from a variable",
     ),
-    "an element that is taken out by its number": (
-        (
-            'A=(--prefill-round-robin-balance --model-path /m)\nunset "A[0]"\n'
-            'python3 -m sglang.launch_server "${A[@]}"\n'
-        ),
-        "1 A is used on line 2, too, perhaps not for the server",
-    ),
     "a word of a loop": (
         (
             'A=(--model-path /m)\nfor flag in --stream-output; do A+=("$flag"); done\n'
@@ -410,6 +432,20 @@ def test_what_is_not_certain_is_left_with_the_reason(tmp_path, case):
 
     assert found.repaired is None
     assert reason in left(found)
+
+
+def test_of_several_servers_those_are_changed_that_can_be(tmp_path):
+    script = (
+        "python3 -m sglang.launch_server --model-path /m --stream-output --port 1\n"
+        "for flag in --stream-output; do python3 -m sglang.launch_server --model-path /m $flag; done\n"
+    )
+
+    found = plan(tmp_path, script, OLD)
+
+    assert found.repaired == script.replace("--stream-output", "--incremental-streaming-output", 1)
+    assert [(each.line, each.why) for each in found.left] == [
+        (2, "its words are not written there one by one")
+    ]
 
 
 def test_two_servers_on_one_list_where_only_one_may_change(tmp_path):

@@ -82,6 +82,20 @@ STYLES = {
             '  --moe-runner-backend triton"\n'
         ),
     ),
+    "a here-document": (
+        "bash <<'EOF'\npython3 -m sglang.launch_server \\\n  --model-path /m\necho over\nEOF\n",
+        (
+            "bash <<'EOF'\npython3 -m sglang.launch_server \\\n  --model-path /m \\\n"
+            "  --moe-runner-backend triton\necho over\nEOF\n"
+        ),
+    ),
+    "a here-document whose text the outer shell expands": (
+        "bash <<EOF\npython3 -m sglang.launch_server \\\\\n  --model-path /m\nEOF\n",
+        (
+            "bash <<EOF\npython3 -m sglang.launch_server \\\\\n  --model-path /m \\\\\n"
+            "  --moe-runner-backend triton\nEOF\n"
+        ),
+    ),
     "two servers of one function": (
         'run() {\n  python3 -m sglang.launch_server --model-path /m --port "$1"\n}\nrun 1\nrun 2\n',
         (
@@ -129,10 +143,6 @@ def test_without_unsafe_it_is_told_with_its_place(tmp_path):
 
 
 LEFT = {
-    "a command of another program's text": (
-        "bash <<'EOF'\npython3 -m sglang.launch_server --model-path /m\nEOF\n",
-        "2 the end of this server's command alone is not written there",
-    ),
     "a command put together": (
         'CMD="python3 -m sglang.launch_server"\nCMD+=" --model-path /m"\neval "$CMD"\n',
         "the end of this server's command alone is not written there",
