@@ -82,10 +82,17 @@ def test_a_format_goes_to_a_file_as_it_goes_to_a_pipe_with_the_same_exit_code(ju
     assert (shown.returncode, shown.stderr) == (1, "")
     assert "MEM901" in shown.stdout
     path = tmp_path / "report"
-    written = judge("--format", form, "--output", path, "--fail-on", "never", severity="error")
-    assert (written.returncode, written.stdout) == (0, "")
+    written = judge("--format", form, "--output", path, severity="error")
+    assert (written.returncode, written.stdout) == (1, "")
     assert written.stderr == f"{path}: 1 error, 0 warnings, 0 info.\n"
     assert path.read_text() == shown.stdout
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("error", 0), ("warning", 1)])
+def test_a_case_of_junit_fails_with_the_command(judge, fail_on, code):
+    done = judge("--format", "junit", "--fail-on", fail_on)
+    assert done.returncode == code
+    assert f'tests="1" failures="{code}"' in done.stdout
 
 
 def test_a_format_that_there_is_not_is_2_and_names_those_that_there_are(judge):
