@@ -70,6 +70,11 @@ def watch(live: Gathered, sources: Sources, say: Progress) -> None:
         return
     facts = live.facts
     where = http_get.target(sources.url, sources.api_key) if sources.url else None
+    if where is not None and not facts.known("server.health"):  # something else answered there
+        if not sources.logs:
+            window_facts.lack(facts, f"{where.url} is no SGLang server")
+            return
+        where = None
     what = f"watching {where.url if where is not None else ', '.join(sources.logs)}"
     health = _Health(facts, where, seconds)
     _Ending.begun = True
@@ -80,9 +85,10 @@ def watch(live: Gathered, sources: Sources, say: Progress) -> None:
         )
     if not seen.cut_short:
         health.take()
-        if where is not None and seconds >= HEALTH_SECONDS and _stands_still(seen):
+        asked = facts.known("server.status") or _unanswered(facts)
+        if where is not None and asked and seconds >= HEALTH_SECONDS and _stands_still(seen):
             _ask_again(facts, where)
-    if seen.pages or (where is not None and not facts.known("server.health")):
+    if seen.pages:
         place = f"{where.url}/metrics for {seen.seconds:.3g} s" if where is not None else what
         live.looked.append(Looked("metrics", place, "partly" if seen.missed else "understood", seen.last))
     if where is not None and seen.last_kind in http_get.NOT_REACHED:
@@ -97,6 +103,12 @@ def watch(live: Gathered, sources: Sources, say: Progress) -> None:
 def bar(share: float) -> str:
     """Return a progress bar for the share of something that is over."""
     return f"[{'=' * int(share * BAR):<{BAR}}] {share:.0%}"
+
+
+def _unanswered(facts: Facts) -> bool:
+    """Whether /health was asked and had not answered in time."""
+    nothing = facts.known("server.health") and facts.value("server.health") is None
+    return nothing and not facts.known("server.status")
 
 
 def _stands_still(seen: Window) -> bool:
@@ -125,7 +137,7 @@ class _Health:
     def __init__(self, facts: Facts, where: Target | None, seconds: float) -> None:
         self._facts = facts
         self._thread: threading.Thread | None = None
-        open_question = where is not None and not facts.known("server.status")
+        open_question = where is not None and _unanswered(facts)
         if where is None or not open_question or seconds < HEALTH_SECONDS:
             return
         self._where = where
@@ -163,6 +175,8 @@ def _take(facts: Facts, where: Target, answer: Answer) -> None:
     if answer.status not in (200, 503) and answer.kind != "timeout":
         return
     status = "ready" if answer.status == 200 else "unhealthy"
+    if status == "ready" and facts.value("server.status") == "unauthorized":
+        return
     if answer.status == 503 and answer.seconds < STARTING_SECONDS:
         status = "starting"
     for name, value in (("server.status", status), ("server.health", answer.status)):

@@ -85,6 +85,23 @@ def test_without_watching_rules_about_a_window_say_what_they_need() -> None:
     assert report.summary.status == "busy"
 
 
+def test_what_is_no_sglang_server_is_not_watched() -> None:
+    page = reply(200, b"<html>a page for whatever was asked</html>", "text/html")
+    with running({}, page) as there:
+        report = watched(there.url, seconds=3600)
+    assert any("not an SGLang server" in note for note in report.notes)
+    assert there.paths.count("/metrics") == 1
+
+
+def test_a_server_without_metrics_and_log_is_not_waited_for() -> None:
+    routes = sglang()
+    del routes["/metrics"]
+    with running(routes) as there:
+        report = watched(there.url, seconds=3600)
+    waiting = [rule for rule in report.unknown if "window.seconds" in rule.missing]
+    assert {rule.reason for rule in waiting} == {"the server has no metrics page (--enable-metrics)"}
+
+
 def test_a_log_is_followed_beside_the_server(writing: Path) -> None:
     routes = sglang()
     del routes["/metrics"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -26,6 +27,12 @@ Kind = Literal[
     "answered", "refused", "unresolved", "unroutable", "tls", "timeout", "broken", "large", "redirect"
 ]
 NOT_REACHED: tuple[Kind, ...] = ("refused", "unresolved", "unroutable", "tls")
+
+
+# Behind the base URL: what clients are given, and what people try in a browser.
+_ENDPOINT = re.compile(
+    r"/(v1(/models|/completions|/chat/completions)?|(get_)?(server|model)_info|metrics|health(_generate)?|generate)$"
+)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -55,7 +62,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target(given: str, api_key: str | None = None) -> Target:
-    """Read a URL as an operator writes it: ``localhost:30000`` and ``http://host/v1`` are taken too.
+    """Read a URL as an operator writes it: ``localhost:30000``, ``http://host/v1``, that of an endpoint.
 
     Raises UsageError when it is none, without repeating a password in it.
     """
@@ -72,7 +79,7 @@ def target(given: str, api_key: str | None = None) -> Target:
         raise UsageError(f"--url {shown}: not like http://HOST:PORT")
     if port == 0:
         raise UsageError(f"--url {shown}: no server has port 0")
-    path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    path = _ENDPOINT.sub("", parts.path.rstrip("/")).rstrip("/")
     name = f"[{host}]" if ":" in host else host
     base = urlunsplit((parts.scheme, f"{name}:{port}" if port else name, path, "", ""))
     user = (parts.username or "", parts.password or "") if parts.username or parts.password else None

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from sgdoctor.collect import http_get, metrics, server_info
+from sgdoctor.collect import http_get, metrics, router, server_info
 from sgdoctor.collect.http_get import Answer, Target
 from sgdoctor.errors import Undecided
 from sgdoctor.facts import Facts
@@ -56,6 +56,8 @@ def read_server(facts: Facts, url: str, api_key: str | None = None, timeout: flo
         return asked.reading(usable=False)
     stuck = models.kind == "timeout"
     info = asked.info() if not stuck else None
+    if info is not None and info.path == OLD_INFO:
+        asked.reject_routers(info)
     model = asked.get(MODEL_INFO) if not stuck else None
     page = asked.get(METRICS) if not stuck else None
     health = asked.get(HEALTH)
@@ -133,7 +135,7 @@ class _Asked:
         self.read_metrics(page)
         if not self.learnt:
             self.reject_strangers(models, health)
-        self.read_health(models, health)
+        self.read_health(models, info, health)
         return command
 
     def json(self, answer: Answer | None) -> Any:
@@ -159,6 +161,12 @@ class _Asked:
             raise Undecided(
                 f"{self.place(MODEL_INFO)}: an SGLang server of a diffusion model; no rule is about it"
             )
+
+    def reject_routers(self, info: Answer) -> None:
+        """Raise Undecided when this is a router, which hands on what one server or another says."""
+        servers = router.behind(self.json(info), lambda path: self.json(self.get(path)))
+        if servers is not None:
+            raise Undecided(router.message(self.where.url, servers))
 
     def reject_strangers(self, models: Answer, health: Answer) -> None:
         """Raise Undecided when nothing was said that only SGLang says, and it is not just a refusal."""
@@ -229,18 +237,27 @@ class _Asked:
         self.learnt = True
         metrics.read_metrics(self.facts, _text(answer), self.place(answer.path))
 
-    def read_health(self, models: Answer, health: Answer) -> None:
+    def read_health(self, models: Answer, info: Answer | None, health: Answer) -> None:
         self.facts.set("server.health", health.status, source="http", place=self.place(HEALTH))
         self.read_access(models)
+        if models.status == 404 and info is not None and info.status == 404:
+            # launch_dummy_health_check_server in srt/utils/common.py, 0.5.7 to 0.5.23
+            self.facts.set_unknown(
+                "server.status",
+                f"{self.place(MODELS)}: HTTP 404, as of a further node, whose /health is always 200",
+            )
+            return
         status, by = self.judge_status(models, health)
         if status is not None:
             self.set_status(status, by)
             if status == "unreachable":
                 self.set_listens(by, listens=True)
             return
-        waits = "; SGLang waits up to 20 s for its scheduler there" if health.kind == "timeout" else ""
-        self.problem(health, health.said + waits)
-        self.facts.set_unknown("server.status", f"{self.place(HEALTH)}: {health.said}")
+        said = health.said
+        if health.kind == "timeout":
+            said += "; SGLang waits up to 20 s for its scheduler there: --watch 30 gives it the time"
+        self.problem(health, said)
+        self.facts.set_unknown("server.status", f"{self.place(HEALTH)}: {said}")
 
     def read_access(self, models: Answer) -> None:
         place = self.place(models.path)

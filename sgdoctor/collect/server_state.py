@@ -74,8 +74,7 @@ def _reason(facts: Facts, status: str | None) -> str:
         return "nothing answers: it still loads, or it is gone; its --log tells"
     unanswered = facts.get("server.status")
     if facts.known("server.url") and isinstance(unanswered, Unknown):
-        more = "" if facts.known("window.seconds") else "; --watch 30 gives it the time"
-        return f"{unanswered.reason}{more}"
+        return unanswered.reason
     if _stands_still(facts):
         still = f"not a token came in {facts.value('window.seconds'):.0f} s, and /health fails"
         if facts.value("window.log_silent"):

@@ -139,7 +139,7 @@ def watch(
         over = time.monotonic() - began
         if tick is not None:
             tick(min(over / seconds, 1.0))
-        if over >= seconds:
+        if over >= seconds or (window.without_metrics and not logs):
             return window
         _sleep(min(due + PERIOD, began + seconds), ended)
         if ended():
@@ -160,7 +160,8 @@ def _ask(where: Target, window: Window, began: float) -> None:
     window.last, window.last_kind = "", ""
     text = answer.body.decode(errors="replace") if answer.ok else ""
     if not metrics.is_sglang(text):
-        window.without_metrics = answer.status == 404  # not switched on: it will not be there later either
+        # Not switched on: it will not be there later either.
+        window.without_metrics = answer.status == 404 and not window.pages and not window.restarts
         window.missed += 1
         window.last = answer.said if not answer.ok else "an answer without SGLang's metrics"
         window.last_kind = answer.kind

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from sgdoctor.facts import Facts
+from sgdoctor.facts import Facts, Unknown
 
 if TYPE_CHECKING:  # every check says what needs a window, and few have one
     from sgdoctor.collect.log_follow import Follower
@@ -21,9 +21,9 @@ _SEVERAL = "the pages of several servers came in turn: name each by its own URL 
 
 
 def lack(facts: Facts, reason: str = NEEDS) -> None:
-    """Say why the facts about a window are not known."""
+    """Say why the facts about a window are not known, where nothing said it before."""
     for name in facts.vocabulary.specs:
-        if name.startswith("window."):
+        if name.startswith("window.") and facts.get(name) == Unknown():
             facts.set_unknown(name, reason)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,8 +39,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, routes: dict[str, Behaviour], otherwise: Behaviour) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, routes: dict[str, Behaviour], otherwise: Behaviour, host: str) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, 0), Handler)
         self.routes = routes
         self.otherwise = otherwise
         self.asked: list[tuple[str, dict[str, str]]] = []
@@ -47,7 +49,8 @@ class Server(http.server.ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        host, port = self.server_address[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @property
     def paths(self) -> list[str]:
@@ -55,9 +58,11 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def running(routes: dict[str, Behaviour], otherwise: Behaviour | None = None) -> Iterator[Server]:
+def running(
+    routes: dict[str, Behaviour], otherwise: Behaviour | None = None, host: str = "127.0.0.1"
+) -> Iterator[Server]:
     """Serve ``routes`` until the block ends; what hangs is let go then."""
-    server = Server(routes, otherwise or reply(404, b'{"detail":"Not Found"}'))
+    server = Server(routes, otherwise or reply(404, b'{"detail":"Not Found"}'), host)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

@@ -193,6 +193,54 @@ def test_500_is_an_unhealthy_server() -> None:
     assert facts.value("server.health") == 500
 
 
+def test_a_further_node_says_that_it_is_healthy_whatever_its_scheduler_does() -> None:
+    """It has /health, /health_generate and, with --enable-metrics, /metrics of its own."""
+    routes = {path: sglang()[path] for path in ("/health", "/metrics")}
+    with running(routes) as there:
+        facts, reading = ask(there.url)
+    assert reading.status is None
+    assert facts.get("server.status").reason.endswith("as of a further node, whose /health is always 200")
+    assert facts.value("metrics.running_requests") == 3
+
+
+def test_a_server_behind_a_path_of_a_proxy() -> None:
+    routes = {f"/models/dense{path}": behaviour for path, behaviour in sglang().items()}
+    with running(routes) as there:
+        facts, reading = ask(f"{there.url}/models/dense/")
+    assert reading.status == "ready"
+    assert facts.value("server.url") == f"{there.url}/models/dense"
+
+
+def test_a_server_at_an_address_of_ipv6() -> None:
+    with running(sglang(), host="::1") as there:
+        facts, reading = ask(there.url)
+    assert there.url.startswith("http://[::1]:")
+    assert (reading.status, facts.value("sglang.version")) == ("ready", "0.5.12")
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
+def test_answers_without_a_length_end_with_the_connection(version: str) -> None:
+    def unmeasured(body: bytes) -> servers.Behaviour:
+        def behave(handler: servers.Handler) -> None:
+            handler.protocol_version = version
+            handler.send_response(200)
+            handler.end_headers()
+            handler.wfile.write(body)
+
+        return behave
+
+    bodies = {"/v1/models": "v1_models.json", "/server_info": "server_info.json", "/metrics": "metrics.txt"}
+    routes = {
+        path: unmeasured((servers.CAPTURES / "kv-pool-full" / name).read_bytes())
+        for path, name in bodies.items()
+    }
+    with running({**sglang(), **routes}) as there:
+        facts, reading = ask(there.url)
+    assert (reading.status, reading.problems) == ("ready", ())
+    assert facts.value("sglang.version") == "0.5.12"
+    assert facts.known("metrics.running_requests")
+
+
 def test_502_is_a_proxy_without_a_server_behind_it() -> None:
     page = b"<html><h1>502 Bad Gateway</h1></html>"
     with running({}, otherwise=reply(502, page, "text/html")) as there:
@@ -290,6 +338,13 @@ def test_the_command_of_a_newer_server_is_handed_on_without_its_secrets() -> Non
         ("https://host:8443/v1", "https://host:8443"),
         ("http://host/prefix/v1/", "http://host/prefix"),
         ("http://[::1]:30000", "http://[::1]:30000"),
+        ("[::1]:30000", "http://[::1]:30000"),
+        ("https://host/sglang/", "https://host/sglang"),
+        # An endpoint that was tried in a browser, or that a client was given.
+        ("http://host:30000/health", "http://host:30000"),
+        ("http://host/sglang/v1/chat/completions", "http://host/sglang"),
+        ("http://host/v1/models/", "http://host"),
+        ("http://host/get_server_info", "http://host"),
         ("http://user:secret@host:1/?x=1#y", "http://host:1"),
     ],
 )

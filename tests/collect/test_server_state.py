@@ -138,7 +138,7 @@ def test_what_it_waits_for(known: dict[str, Any], waits: str | None) -> None:
             {**HUNG, "window.log_silent": False},
             f"{STILL}; its log goes on, so that it may compile kernels or ",
         ),
-        ({"server.url": "http://h:1"}, "no source given tells; --watch 30 gives it the time"),
+        ({"server.url": "http://h:1"}, "no source given tells"),  # what read_server said of it
     ],
 )
 def test_why_it_is_not_known(known: dict[str, Any], reason: str) -> None:

@@ -273,6 +273,19 @@ def test_cached_tokens_of_all_sources_are_added_up() -> None:
     assert window.read_page(parts, 0.0).cached_tokens == window.read_page(whole, 0.0).cached_tokens == 100
 
 
+def test_a_page_that_is_gone_for_a_while_comes_back() -> None:
+    """As behind a proxy that says 404 while its server is started again."""
+
+    def behave(handler: Handler) -> None:
+        second = len(handler.server.paths) == 2
+        (reply(404) if second else reply(200, PAGE.encode(), "text/plain"))(handler)
+
+    with running({"/metrics": behave}) as there:
+        seen = window.watch(http_get.target(there.url), 60.0, ended=lambda: len(there.paths) > 3)
+    assert (seen.without_metrics, seen.missed) == (False, 1)
+    assert len(seen.pages) == seen.asked - 1
+
+
 def test_a_server_without_a_metrics_page_is_not_asked_again() -> None:
     with running({}) as there:
         seen = window.watch(http_get.target(there.url), 0.2)
