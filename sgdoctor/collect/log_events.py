@@ -61,7 +61,8 @@ class Run:
         self.listening: int | None = None
         self.ready: int | None = None
         self.retractions: dict[bytes, Retractions] = {}  # by the ranks that wrote
-        self.pauses: dict[str, int] = {}  # requests that stopped it and are not taken back, with their lines
+        self.paused = 0  # how many requests stopped its scheduler
+        self.pauses: dict[str, int] = {}  # those that are not taken back, with their lines
 
     @property
     def went_on(self) -> bool:
@@ -251,6 +252,7 @@ class Events:
         what = log_grammar.pause(found.text)
         for stops, goes_on in log_grammar.PAUSES.items():
             if what == stops:
+                self.run.paused += 1
                 self.run.pauses[stops] = found.line
             elif what == goes_on:
                 self.run.pauses.pop(stops, None)

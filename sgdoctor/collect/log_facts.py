@@ -194,6 +194,7 @@ def _gemm(facts: Facts, reading: Reading) -> None:
 def _paused(facts: Facts, reading: Reading) -> None:
     """Set which request stopped the scheduler and was not taken back, where the log shows requests at all."""
     run = reading.events.run
+    facts.set("log.pauses", run.paused, source="log", place=reading.name)
     if run.pauses:
         what, line = next(iter(run.pauses.items()))
         facts.set("log.paused", what, source="log", place=reading.place(line))

@@ -96,6 +96,7 @@ _PHRASES = {
     "log.release": "log of {}",
     "log.fatal": "{}",
     "log.ranks": "{} ranks",
+    "log.pauses": "paused {} times",
     "log.retractions": "{} retractions",
     "log.retractions_peak": "{} retractions within a minute",
     "kv.tokens": "KV cache of {} tokens",

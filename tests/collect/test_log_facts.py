@@ -214,7 +214,9 @@ def test_what_stopped_the_scheduler(requests: list[str], paused: str | None) -> 
         "server_args=ServerArgs(model_path='/m', uvicorn_access_log_exclude_prefixes=['/health'])"
     )
     told = "".join(REQUEST.format(each, "200 OK") for each in requests)
-    assert logs.read(banner + told).value("log.paused", "unknown") == paused
+    facts = logs.read(banner + told)
+    assert facts.value("log.paused", "unknown") == paused
+    assert facts.value("log.pauses") == sum("pause" in each or "release" in each for each in requests)
     again = banner.replace("05:12", "06:12")
     assert logs.read(banner + told + again).value("log.paused", "unknown") == "unknown"
     hidden = banner.replace("'/health'", "'/health', '/pause'")
