@@ -16,7 +16,7 @@ from sgdoctor.collect.launch_flow import Flow
 from sgdoctor.collect.launch_scope import Array, Scope
 from sgdoctor.collect.launch_text import ends_in_escaped_blank
 from sgdoctor.collect.launch_tree import broken, late_words, substitutions, tree_of
-from sgdoctor.collect.launch_words import Piece, Value, Word, unknown
+from sgdoctor.collect.launch_words import Piece, Value, Word, assembled, unknown
 from sgdoctor.collect.launch_wrappers import Environment, Launch, Script, reads_script, unwrap
 from sgdoctor.errors import UsageError
 
@@ -74,6 +74,7 @@ def follow(text: str, walk: Walk, given: Mapping[str, Value] | None = None) -> N
     starts = [0, *(number + 1 for number, byte in enumerate(source) if byte == 0x0A)]
     try:
         script = _Shell(walk, source, lambda byte: bisect.bisect_right(starts, byte))
+        script.expand.zsh = text.startswith("#!") and "zsh" in text.split("\n", 1)[0]
         script.run(scope)
         if not walk.found:
             script.run_functions(scope)
@@ -167,9 +168,13 @@ class _Shell(Flow):
         start = next(part for part in redirect.children if part.type == "heredoc_start")
         literal = any(quote in self.expand.text(start) for quote in "'\"\\")
         pieces = self.expand.here(here, scope, literal=literal)
-        container = unwrap(words, self._environment(scope), self.container, heredoc=pieces)
-        if isinstance(container, Script):
-            self._script(container, scope)
+        self._input(words, pieces, scope)
+
+    def _input(self, words: list[Word], pieces: Value, scope: Scope) -> None:
+        """Follow the script that a shell gets on its standard input."""
+        script = unwrap(words, self._environment(scope), self.container, heredoc=pieces)
+        if isinstance(script, Script):
+            self._script(script, scope)
 
     def command(self, node: Node, scope: Scope) -> None:
         before = self.finished(node)
@@ -196,7 +201,11 @@ class _Shell(Flow):
                 f"{self.walk.name}:{line}: bash runs {words[0].text} as a command of its own, "
                 "as the line before does not go on"
             )
-        self.start(words, node, scope, own)
+        here = next((child for child in node.children if child.type == "herestring_redirect"), None)
+        if here is not None and reads_script(words):
+            self._input(words, self.expand.assigned(here.named_children[-1], scope), own)
+        else:
+            self.start(words, node, scope, own)
 
     def _arguments(self, node: Node) -> list[Node]:
         skips = ("variable_assignment", "comment", "file_redirect", "herestring_redirect", "heredoc_redirect")
@@ -263,7 +272,7 @@ class _Shell(Flow):
         """Follow a script that a shell is given as text."""
         if self.walk.depth >= _DEPTH:
             return
-        text, offsets, lines, hidden = _assembled(script.text)
+        text, offsets, lines, hidden = assembled(script.text)
         inner = scope
         if not script.same_shell:
             inner = Scope(scope.name, scope.notes)
@@ -338,23 +347,6 @@ class _Shell(Flow):
         last = self.line_at(max(start, node.end_byte - 1))
         text = " ".join(self.expand.text(node).split())[:40] or f"a missing {node.type}"
         return Problem(first, last, text)
-
-
-def _assembled(pieces: Value) -> tuple[bytes, list[int], list[int], list[Piece]]:
-    """Return text with placeholders for what is unknown, and the offsets at which its lines change."""
-    text = b""
-    offsets: list[int] = []
-    lines: list[int] = []
-    hidden: list[Piece] = []
-    for piece in pieces:
-        offsets.append(len(text))
-        lines.append(piece.line)
-        if piece.known:
-            text += piece.text.encode("utf-8", errors="replace")
-        else:
-            text += f"\ue000{len(hidden)}\ue001".encode()
-            hidden.append(piece)
-    return text, offsets, lines, hidden
 
 
 _HANDLERS: dict[str, Callable[[_Shell, Node, Scope], None]] = {

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sgdoctor import redact
-from sgdoctor.collect.launch_scope import Array, Scope
+from sgdoctor.collect.launch_scope import Array, Scope, parted
 from sgdoctor.collect.launch_text import dollar_quoted, escaped, number, stripped
 from sgdoctor.collect.launch_tree import COMMENT
 from sgdoctor.collect.launch_words import (
     FILE_PATTERN,
+    HIDDEN,
     Fragments,
     Piece,
     Value,
@@ -27,10 +28,6 @@ from sgdoctor.collect.launch_words import (
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-# Private-use characters around a number stand for text that is not known, in a script made from such text
-# (bash -c "... $(nproc) ...").
-HIDDEN = re.compile("\ue000([0-9]+)\ue001")
-
 _LITERALS = frozenset({"word", "number", "variable_name", "extglob_pattern", "regex", "test_operator"})
 _BLANKS = re.compile(rb"(?:\\?[ \t])*")
 _NAME_START = re.compile(rb"[A-Za-z0-9_{(@*#?!$-]")
@@ -39,12 +36,16 @@ _REMOVALS = ("#", "##", "%", "%%")
 
 
 class Expander:
-    """Turns nodes of one script's tree into text; ``line_at`` gives the line of a byte of the script."""
+    """Turns nodes of one script's tree into text; ``line_at`` gives the line of a byte of the script.
+
+    ``zsh``: the script is one of zsh, whose ``$name`` is all of an array, parted nowhere.
+    """
 
     def __init__(self, source: bytes, line_at: Callable[[int], int], hidden: Sequence[Piece] = ()) -> None:
         self.source = source
         self.line_at = line_at
         self.hidden = hidden
+        self.zsh = False
 
     def text(self, node: Node) -> str:
         """Return the source text of ``node``."""
@@ -116,14 +117,9 @@ class Expander:
             return [*self._revealed([Piece(dollar_quoted(self.text(node)[2:-1]), line)])]
         if kind in ("string", "translated_string"):
             return self._string(node, scope)
-        if kind == "simple_expansion":
-            name = self.text(node.children[-1])
-            if name[:1].isdigit() and len(name) > 1:  # $10 is ${1}0
-                rest = Piece(name[1:], line)
-                return [*self._variable(name[0], scope, line, quoted=quoted), rest]
-            return self._variable(name, scope, line, quoted=quoted)
-        if kind == "expansion":
-            return self._expansion(node, scope, quoted=quoted)
+        if kind in ("simple_expansion", "expansion"):
+            found = self._named(node, scope, quoted=quoted)
+            return parted(found, redact.text(self.text(node)), line, scope, quoted=quoted)
         if kind in ("concatenation", "command_name"):
             return self._run(
                 node.children, node.start_byte, node.end_byte, scope, quoted=quoted, patterns=patterns
@@ -135,6 +131,16 @@ class Expander:
             "arithmetic_expansion": "arithmetic",
         }.get(kind, "not understood")
         return [unknown(source, line, reason, splits=not quoted)]
+
+    def _named(self, node: Node, scope: Scope, *, quoted: bool) -> Fragments:
+        if node.type == "simple_expansion":
+            line = self.line_at(node.start_byte)
+            name = self.text(node.children[-1])
+            if name[:1].isdigit() and len(name) > 1:  # $10 is ${1}0
+                rest = Piece(name[1:], line)
+                return [*self._variable(name[0], scope, line, quoted=quoted), rest]
+            return self._variable(name, scope, line, quoted=quoted)
+        return self._expansion(node, scope, quoted=quoted)
 
     def _run(
         self,
@@ -240,9 +246,11 @@ class Expander:
             return spread(given, quoted=quoted, joined=False)
         found = scope.variables.get(name)
         if isinstance(found, Array):
+            if self.zsh:  # all elements, and none is parted
+                return spread(found.items, quoted=True, joined=quoted)
             return spread(found.items[:1], quoted=quoted, joined=False)
         if found is not None:
-            return [piece._replace(splits=not quoted) for piece in found]
+            return [piece._replace(splits=not (quoted or (self.zsh and piece.known))) for piece in found]
         if name in scope.unset:
             return []
         if name == "HOME":
@@ -352,7 +360,7 @@ class Expander:
         if index in ("@", "*"):
             return spread(items, quoted=quoted, joined=index == "*")
         at = number(index)
-        if at is None or any(word.many for word in items[: at + 1]):
+        if at is None or self.zsh or any(word.many for word in items[: at + 1]):
             return None
         return spread(items[at : at + 1], quoted=quoted, joined=False)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sgdoctor import redact
-from sgdoctor.collect.launch_words import Piece, Value, Word, merged
+from sgdoctor.collect.launch_words import Fragments, Piece, Value, Word, merged, plain, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+
+IFS = " \t\n"
+_JOINED = re.compile(r"\$\*|\$\{(?:\*|\w+\[\*\])")
 
 
 class Array(NamedTuple):
@@ -51,6 +56,14 @@ class Scope:
         self.exported, self.unset = dict(other.exported), set(other.unset)
         self.arguments, self.reads = other.arguments, other.reads
         self.exports_all, self.dead = other.exports_all, other.dead
+
+    def ifs(self) -> str | None:
+        """Return what parts the words of an expansion, None where that is not known."""
+        stored = self.variables.get("IFS")
+        if stored is None or isinstance(stored, Array):
+            return IFS
+        put_back = [piece.text for piece in stored if piece.text] == ["$IFS"]
+        return IFS if put_back else plain(stored)
 
     def assign(self, name: str, new: Value | Array, *, export: bool = False) -> None:
         """Set a variable."""
@@ -110,3 +123,15 @@ class Scope:
         text = redact.text(text)
         if text not in self.notes:
             self.notes.append(text)
+
+
+def parted(found: Fragments, text: str, line: int, scope: Scope, *, quoted: bool) -> Fragments:
+    """Return what the expansion ``text`` gave; not known where another IFS parts or joins its words."""
+    ifs = scope.ifs()
+    if ifs == IFS:
+        return found
+    joins = quoted and len(found) > 1 and _JOINED.match(text) is not None
+    parts = (piece.text for piece in found if piece is not None and piece.known and piece.splits)
+    if joins or any(part and (ifs is None or set(part) & set(ifs + IFS)) for part in parts):
+        return [unknown(text, line, "IFS is changed", splits=not quoted)]
+    return found

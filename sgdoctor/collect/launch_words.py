@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 _BLANKS = re.compile(r"([ \t\n]+)")
 _PATTERN = re.compile(r"[*?]")
+# Private-use characters around a number stand for text that is not known, in a script made from such text
+# (bash -c "... $(nproc) ...").
+HIDDEN = re.compile("\ue000([0-9]+)\ue001")
 FILE_PATTERN = "a file name pattern"
 
 
@@ -205,3 +208,20 @@ def _blank(atom: Piece) -> bool:
 
 def _ends(atoms: Sequence[Piece], at: int) -> bool:
     return at == len(atoms) or _blank(atoms[at])
+
+
+def assembled(pieces: Value) -> tuple[bytes, list[int], list[int], list[Piece]]:
+    """Return text with placeholders for what is unknown, and the offsets at which its lines change."""
+    text = b""
+    offsets: list[int] = []
+    lines: list[int] = []
+    hidden: list[Piece] = []
+    for piece in pieces:
+        offsets.append(len(text))
+        lines.append(piece.line)
+        if piece.known:
+            text += piece.text.encode("utf-8", errors="replace")
+        else:
+            text += f"\ue000{len(hidden)}\ue001".encode()
+            hidden.append(piece)
+    return text, offsets, lines, hidden

@@ -22,6 +22,7 @@ _TALKERS = frozenset(
 # Commands that pass none of this shell's variables on.
 _REMOTE = frozenset({"ssh", "kubectl", "oc", "pdsh", "gcloud"})
 _HELP = ("-h", "--help")
+_PYTHON = re.compile(r"(?:.*/)?(?:python[0-9.]*|pypy3?)")
 _LOGIN = re.compile(r"\S*ssh(?: -[BbcDEeFIiJLlmOopQRSWw] \S+| -\S+)* [^-\s]\S*")
 # Commands that run the rest of their words in a way of their own.
 _HAND_ON = frozenset({*ENGINES, *SHELLS, *_REMOTE, *FILLERS})
@@ -89,6 +90,8 @@ def unwrap(
         elif number and _is_module(word, rest):
             skip = 1 if word.text == "-m" else 0
             return _launch("launch_server", rest[skip:], environment, container)
+        elif number and words[number - 1].text == "-c" and _runs_python(words[:number]):
+            return None
         elif number and _holds_script(word):
             stuffed = words[number - 1].text == "stuff"
             pieces = typed(word.pieces) if stuffed else word.pieces
@@ -118,6 +121,10 @@ def _handed_on(
     _scrub(name, rest, environment)
     text, more = split
     return Script((*text, Piece(' "$@"', words[0].line)), environment, more, container)
+
+
+def _runs_python(words: Sequence[Word]) -> bool:
+    return any(_PYTHON.fullmatch(word.text) for word in words)
 
 
 def _holds_script(word: Word) -> bool:
@@ -187,6 +194,9 @@ def _shell(
             return None  # a script file
         if word.text in ("-o", "-O", "+o", "--rcfile", "--init-file"):
             continue
+        if word.text == "-s" and heredoc is not None:
+            given = list(rest[number + 1 :])
+            return Script(heredoc, environment, given[bool(given) and given[0].text == "--" :], container)
         if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word.text) and number + 1 < len(rest):
             return Script(rest[number + 1].pieces, environment, list(rest[number + 3 :]), container)
     return None if heredoc is None else Script(heredoc, environment, container=container)

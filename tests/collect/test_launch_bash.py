@@ -140,6 +140,13 @@ COMPLETE = {
     "a vertical tab is no blank": "A='a\vb\fc'\nsglang serve a\v--b c\f--d e\rf $A 'g\vh' i\vj\n",
     "unset takes functions": "f() { sglang serve m; }; unset -f f; f; g() { f; }; unset g; g; sglang serve n",
     "unset takes the variable first": "f() { sglang serve m$f; }; f=1; unset f; f",
+    "another IFS that parts nothing": (
+        'f() { local IFS=,; :; }; f; O=$IFS; IFS=,; A="a b"; IFS=$O; sglang serve $A\n'
+        "while IFS= read -r x; do :; done < /dev/null\nIFS=$'\\n\\t'; set -- \"$A\"; B=c\n"
+        'sglang serve $B "$A" "$@"'
+    ),
+    "a here-string for a shell": "A=1; bash <<< \"sglang serve $A 'b c'\"; sh -s d <<< 'sglang serve $1'",
+    "a here-string for a file": 'cat <<< "sglang serve no"; sglang serve yes',
     "words that only talk": "echo python3 -m sglang.launch_server x\nsglang serve y",
 }
 
@@ -237,13 +244,29 @@ def test_any_script_of_these_statements_is_followed_as_bash_runs_it(bash: Bash, 
         ("*.json", "*.json", "a file name pattern"),
         ("${TP^^}", "$TP", "an expansion that is not followed"),
         ("${TP:?set it}", "$TP", "TP is not set in the script"),
+        ("$COMMAS", "$COMMAS", "IFS is changed"),
+        ('"${LIST[*]}"', "${LIST[*]}", "IFS is changed"),
     ],
 )
 def test_a_word_that_depends_on_the_moment_keeps_its_source(word: str, text: str, reason: str):
-    (found,) = walk(f"python3 -m sglang.launch_server --x {word} --y").found
+    commas = "" if "IFS" not in reason else "COMMAS=a,b LIST=(a b); IFS=,\n"
+    (found,) = walk(f"{commas}python3 -m sglang.launch_server --x {word} --y").found
     unknown = found.launch.arguments[1]
     assert (unknown.text, unknown.known, unknown.reason) == (text, False, reason)
     assert found.launch.arguments[2].text == "--y"
+
+
+def test_zsh_takes_the_name_of_an_array_for_all_of_it():
+    script = '#!/usr/bin/env zsh\nA=(--tp 2)\nB="c d"\nsglang serve $A $B "$A" ${A[1]}\n'
+    (found,) = walk(script).found
+    words = [(word.text, word.known) for word in found.launch.arguments]
+    assert words == [("--tp", True), ("2", True), ("c d", True), ("--tp 2", True), ("$A", False)]
+
+
+def test_what_python_is_given_as_text_is_no_shell_script():
+    walked = walk('python3 -u -c "from sglang.launch_server import x; x()" --tp 2\nsglang serve m\n')
+    assert [found.line for found in walked.found] == [2]
+    assert not walked.problems
 
 
 def test_known_text_around_an_unknown_part_is_kept():
