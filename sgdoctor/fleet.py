@@ -103,8 +103,10 @@ def check(
     ``judge`` holds what was gathered of one against rules; those that read fleet.* are left for when all have
     answered. Of each server only its report is kept, and each value that is compared once. Raises UsageError.
     """
-    urls = list(dict.fromkeys(sources.urls))
+    from sgdoctor.collect import http_get
+
     wanted(sources)
+    urls = list({http_get.target(url).url: url for url in sources.urls}.values())  # each server once
     undecided: _Undecided = {}
     judging = threading.Lock()  # it only computes: threads that take turns are done sooner
     alone = [rule for rule in rules if not _reads_fleet(rule)]

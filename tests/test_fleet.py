@@ -152,7 +152,9 @@ def test_several_servers_are_watched_at_the_same_time(monkeypatch: pytest.Monkey
 
 def test_a_url_that_is_named_twice_is_asked_once() -> None:
     with running(routes()) as there:
-        report = check(urls=(there.url, there.url))
+        report = check(
+            urls=(there.url, f"{there.url}/", there.url.removeprefix("http://"), f"{there.url}/v1")
+        )
     assert len(report.deployments) == 1
     assert there.paths.count("/server_info") == 1
 

@@ -35,6 +35,11 @@ _ENDPOINT = re.compile(
 )
 
 
+# A name, or an address of IPv6 with the interface it is on; no label of a name is empty or too long.
+_HOST = re.compile(r"(?=.{1,253}$)[\w-]{1,63}(\.[\w-]{1,63})*\.?|(?=.*:)[0-9a-f:.]+(%.+)?", re.IGNORECASE)
+_BARE_IPV6 = re.compile(r"(//|@)[0-9a-f]*:[0-9a-f:]*:", re.IGNORECASE)
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What came back for one path. ``said`` is a phrase for people: "HTTP 401", "connection refused"."""
 
@@ -74,12 +79,15 @@ def target(given: str, api_key: str | None = None) -> Target:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"--url {shown}: {error}") from None
-    if parts.scheme not in ("http", "https") or not host:
+        said = "an address of IPv6 goes in brackets" if _BARE_IPV6.search(text) else error
+        raise UsageError(f"--url {shown}: {said}") from None
+    if parts.scheme not in ("http", "https") or not host or host.isdigit() or not _HOST.fullmatch(host):
         raise UsageError(f"--url {shown}: not like http://HOST:PORT")
     if port == 0:
         raise UsageError(f"--url {shown}: no server has port 0")
     path = _ENDPOINT.sub("", parts.path.rstrip("/")).rstrip("/")
+    host, zone, interface = host.partition("%")  # of a link-local address, as ip shows it
+    host += f"%25{interface.removeprefix('25')}" if zone else ""
     name = f"[{host}]" if ":" in host else host
     base = urlunsplit((parts.scheme, f"{name}:{port}" if port else name, path, "", ""))
     user = (parts.username or "", parts.password or "") if parts.username or parts.password else None
@@ -138,7 +146,7 @@ def _read(path: str, response: requests.Response) -> Answer:
         f"HTTP {status}",
         status,
         content_type=response.headers.get("content-type", ""),
-        server=redact.text(response.headers.get("server", ""))[:80],
+        server=redact.text(response.headers.get("server", "").strip())[:80],
     )
     if 300 <= status < 400:
         to = redact.text(response.headers.get("location", "nowhere"))[:200]

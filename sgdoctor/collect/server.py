@@ -175,6 +175,8 @@ class _Asked:
         if models.status is not None and models.status >= 500:
             return
         by = f" ({models.server})" if models.server else ""
+        if models.kind == "redirect":
+            raise Undecided(f"{self.place(models.path)}{by}: {models.said}: name the server's own URL")
         node = ""
         if health.status in (200, 503) and models.status == 404:
             node = "; a node of a deployment other than its first one answers /health alone"

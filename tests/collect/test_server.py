@@ -100,6 +100,17 @@ def test_the_key_does_not_follow_a_redirect() -> None:
     assert elsewhere.asked == []
 
 
+def test_whoever_redirects_is_not_said_to_be_something_else() -> None:
+    """As a proxy does that has moved to https, or that wants a login first."""
+    to = reply(301, Location="https://llm.example/v1/models")
+    with running({}, otherwise=to) as there, pytest.raises(Undecided) as error:
+        ask(there.url)
+    assert str(error.value) == (
+        f"{there.url}/v1/models (uvicorn): HTTP 301, a redirect to https://llm.example/v1/models, not "
+        "followed: name the server's own URL"
+    )
+
+
 def test_no_proxy_and_no_netrc_gets_between(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -339,6 +350,9 @@ def test_the_command_of_a_newer_server_is_handed_on_without_its_secrets() -> Non
         ("http://host/prefix/v1/", "http://host/prefix"),
         ("http://[::1]:30000", "http://[::1]:30000"),
         ("[::1]:30000", "http://[::1]:30000"),
+        ("http://[fe80::1%eth0]:30000", "http://[fe80::1%25eth0]:30000"),
+        ("http://[fe80::1%25eth0]:30000", "http://[fe80::1%25eth0]:30000"),
+        ("http://my_host-1.svc.cluster.local.:80", "http://my_host-1.svc.cluster.local.:80"),
         ("https://host/sglang/", "https://host/sglang"),
         # An endpoint that was tried in a browser, or that a client was given.
         ("http://host:30000/health", "http://host:30000"),
@@ -353,7 +367,21 @@ def test_a_url_is_taken_as_operators_write_it(given: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["ftp://host", "http://", "http://host:port", "http://host:0", "", "http://[::1"]
+    "given",
+    [
+        "ftp://host",
+        "http://",
+        "http://host:port",
+        "http://host:0",
+        "",
+        "http://[::1",
+        "30000",
+        ":30000",
+        "http://ho st:1",
+        "http://..:1",
+        f"http://{'a' * 300}:1",
+        "unix:///tmp/server.sock",
+    ],
 )
 def test_what_is_no_url_is_a_usage_error(given: str) -> None:
     with pytest.raises(UsageError, match="--url"):
@@ -367,3 +395,11 @@ def test_a_password_in_the_url_is_used_and_not_kept() -> None:
     assert reading.url == there.url
     assert there.asked[0][1]["Authorization"].startswith("Basic ")
     assert "planted" not in repr(list(facts.items()))
+
+
+def test_an_address_of_ipv6_without_brackets_is_told_so() -> None:
+    for given in ("::1:30000", "http://fe80::1", "http://user:pw@::1"):
+        with pytest.raises(UsageError, match="an address of IPv6 goes in brackets"):
+            http_get.target(given)
+    with pytest.raises(UsageError, match="Port could not be cast"):
+        http_get.target("http://user:pw@host:port")
