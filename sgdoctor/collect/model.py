@@ -241,16 +241,21 @@ class _Reader:
         self.put("model.expert_weights", stored.weights)
         self.put("model.weight_block_size", list(stored.block) if stored.block else None)
         self.put("model.quantization_group_size", stored.group)
-        self.put("model.kv_cache_scales", any(map(_names_kv_cache, (given or {}, _beside(folder) or {}))))
+        self.put("model.kv_cache_scales", any(map(_kv_cache_scales, (given or {}, _beside(folder) or {}))))
 
 
-def _names_kv_cache(config: Mapping[str, Any]) -> bool:
-    """Whether a quantization config is of the KV cache too: then the checkpoint holds k_scale and v_scale.
+def _kv_cache_scales(config: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint holds k_scale and v_scale, by its quantization config.
 
-    compressed-tensors and ModelOpt (compressed_tensors.py and modelopt_quant.py in srt/layers/quantization of
-    0.5.7 to 0.5.23), and Quark.
+    ModelOpt and AutoFP8 say so at kv_cache_scheme or kv_cache_quant_algo, Quark at export.kv_cache_group
+    (modelopt_quant.py, fp8.py and quark.py in srt/layers/quantization of 0.5.7 to 0.5.23 load them);
+    compressed-tensors at kv_cache_scheme (compressed_tensors.py, from 0.5.19 on).
     """
-    return any(config.get(name) for name in ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_group"))
+    scheme, export = config.get("kv_cache_scheme"), config.get("export")
+    if isinstance(scheme, dict):
+        scheme = scheme.get("strategy", "tensor") == "tensor" and not scheme.get("dynamic")
+    group = export.get("kv_cache_group") if isinstance(export, dict) else None
+    return bool(scheme or config.get("kv_cache_quant_algo") or group)
 
 
 def _of_language_part(config: Mapping[str, Any]) -> Any:

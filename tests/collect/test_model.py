@@ -153,14 +153,27 @@ def test_quantization_that_stands_with_the_language_part(tmp_path, kind, expecte
     assert values(read(tmp_path, config), "expert_weights") == (expected,)
 
 
-def test_scales_of_the_kv_cache(tmp_path):
-    """In config.json (compressed-tensors, ModelOpt) or beside it (ModelOpt)."""
+@pytest.mark.parametrize(
+    ("quantized", "scales"),
+    [
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": None}, False),
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": {"strategy": "tensor"}}, True),
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": {"dynamic": True}}, False),
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": {"strategy": "attn_head"}}, False),
+        ({"quant_method": "modelopt", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, True),
+        ({"quant_method": "fp8", "kv_cache_scheme": "static"}, True),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, False),
+        ({"quant_method": "quark", "export": {"kv_cache_group": ["*k_proj", "*v_proj"]}}, True),
+        ({"quant_method": "quark", "export": {"kv_cache_group": []}}, False),
+    ],
+)
+def test_scales_of_the_kv_cache(tmp_path, quantized, scales):
+    facts = read(tmp_path, {**DENSE, "quantization_config": quantized})
+    assert values(facts, "kv_cache_scales") == (scales,)
+
+
+def test_scales_that_modelopt_writes_of_beside(tmp_path):
     assert values(read(tmp_path, DENSE), "kv_cache_scales") == (False,)
-    scheme = {"num_bits": 8, "type": "float", "dynamic": False}
-    for named, expected in ((scheme, True), (None, False)):
-        quantized = {"quant_method": "compressed-tensors", "kv_cache_scheme": named}
-        facts = read(tmp_path, {**DENSE, "quantization_config": quantized})
-        assert values(facts, "kv_cache_scales") == (expected,)
     beside = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
     assert values(read(tmp_path, DENSE, hf_quant_config=beside), "kv_cache_scales") == (True,)
 
