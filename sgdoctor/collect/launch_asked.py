@@ -77,7 +77,7 @@ def interpret(facts: Facts, command: LaunchCommand, read: Callable[[Path], bytes
         token = Token(word.text, len(reading.places), known=word.known, prefix=word.prefix)
         reading.words.append(token)
         reading.places.append(command.place(word.line))
-    _before_argparse(reading, read)
+    _before_argparse(reading, read, language_model=facts.known("model.architecture"))
     parsed = _parser(reading.release).parse(reading.words)
     if parsed.unexpanded:
         index = parsed.unexpanded[0]
@@ -106,12 +106,13 @@ def _parser(release: Release) -> Parser:
 # --- before argparse ----------------------------------------------------------------------------------------
 
 
-def _before_argparse(reading: _Reading, read: Callable[[Path], bytes]) -> None:
+def _before_argparse(reading: _Reading, read: Callable[[Path], bytes], *, language_model: bool) -> None:
     """Do what ``sglang serve`` and ``--config`` do to the words."""
     release = Version(reading.release.version)
     try:
         if reading.command.entry == "serve":
             reading.words, kind = before_argparse.serve_arguments(reading.words, release)
+            kind = "llm" if language_model and kind == "auto" else kind
             if (model := before_argparse.other_server(reading.words, kind)) is not None:
                 kind = "diffusion" if kind == "auto" else kind
                 reading.words = model

@@ -259,6 +259,16 @@ def test_a_language_model_server_has_no_such_flags():
         assert value(asked(command), "launch.unrecognized") == ["--num-gpus"]
 
 
+def test_a_model_that_is_known_to_be_a_language_model_gets_no_diffusion_server():
+    facts = Facts()
+    facts.set("sglang.version", "0.5.12", source="assume", place="--assume")
+    facts.set("model.architecture", "LlamaForCausalLM", source="model", place="config.json")
+    (command,) = launch.parse_script("sglang serve --model-path m --num-gpus 2", "launch.sh", Path("/w"))
+    launch.collect(facts, command)
+    interpret(facts, command, reader({}))
+    assert value(facts, "launch.unrecognized") == ["--num-gpus"]
+
+
 # --- configuration files --------------------------------------------------------------------------------
 
 CONFIG = """
