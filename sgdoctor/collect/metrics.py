@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ _READ = (
     "max_total_num_tokens",
     "context_len",
 )
+_MIXED = "the metrics of several servers on one page"
 _LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
@@ -40,12 +41,15 @@ class Sample(msgspec.Struct, frozen=True):
 def read_metrics_file(facts: Facts, path: Path) -> None:
     """Set metrics.* and kv.* from a saved metrics page.
 
-    Raises UsageError when the file cannot be read or is not SGLang's metrics page.
+    Raises UsageError when the file cannot be read or is not the metrics page of one SGLang server.
     """
     text = read_bytes(path, MAX_BYTES, "no metrics page").decode(errors="replace")
     if not is_sglang(text):
         other = " (vLLM's)" if is_vllm(text) else ""
         raise UsageError(f"{path}: not SGLang's metrics page{other}: no line begins with sglang:")
+    label = mixed(page_of(text, _READ))
+    if label is not None:
+        raise UsageError(f"{path}: {_MIXED} (they differ in {label}): save /metrics of one server")
     read_metrics(facts, text, str(path))
 
 
@@ -63,10 +67,18 @@ def read_metrics(facts: Facts, text: str, place: str) -> None:
     """Set metrics.token_usage, .running_requests, .queued_requests, .retracted_requests, .finished_requests.
 
     Also kv.tokens and kv.context_length. Names as in 0.5.7 to 0.5.23 (the metrics collector). Never raises;
-    what is not on the page stays unknown, except that a counter appears there with its first event: one that
-    is missing where the scheduler's gauges are has counted none.
+    what is not on the page stays unknown, and all of it where several servers are on it. But a counter
+    appears there with its first event: one that is missing where the scheduler's gauges are has counted none.
     """
     page = page_of(text, _READ)
+    label = mixed(page)
+    if label is not None:
+        said = f"{place}: {_MIXED} (they differ in {label}); none was read"
+        facts.notes.append(said)
+        for name in facts.vocabulary.specs:
+            if name.startswith("metrics."):
+                facts.set_unknown(name, said)
+        return
 
     def put(name: str, metric: str, combine: Callable[[list[float]], float], *, ranks: bool = True) -> None:
         samples = page.get(metric, [])
@@ -101,6 +113,20 @@ def page_of(text: str, names: Iterable[str]) -> dict[str, list[Sample]]:
         if sample.name.startswith("sglang:"):
             page.setdefault(sample.name.removeprefix("sglang:"), []).append(sample)
     return page
+
+
+def mixed(page: Mapping[str, list[Sample]]) -> str | None:
+    """Return the label in which samples of a gauge differ, as those of several servers; None: of one.
+
+    It is worker_addr at a router's /engine_metrics, instance or pod on a page of Prometheus. Those of one
+    server differ in the rank, the priority and the process (the metrics collector, 0.5.7 to 0.5.23).
+    """
+    for samples in (page.get("num_running_reqs", []), page.get("max_total_num_tokens", [])):
+        labels = {name for sample in samples for name in sample.labels if not name.endswith("_rank")}
+        for name in sorted(labels - {"priority", "pid"}):
+            if len({sample.labels.get(name) for sample in samples}) > 1:
+                return name
+    return None
 
 
 def finite(samples: list[Sample]) -> list[float]:

@@ -69,6 +69,7 @@ class Page(msgspec.Struct, frozen=True):
 
     at: float
     model: str | None = None
+    mixed: bool = False
     token_usage: float | None = None
     running: float | None = None
     queued: float | None = None
@@ -99,7 +100,8 @@ class Window(msgspec.Struct):
 
     ``pages`` are those since the last restart, the oldest first; ``missed`` counts the questions that got no
     page, ``last`` says why the last one did not (empty: it did). ``several``: pages of more than one server
-    came in turn. ``cut_short``: it was ended before its time. ``logs`` read on meanwhile.
+    came in turn, or one page of several. ``cut_short``: it was ended before its time. ``logs`` read on
+    meanwhile.
     """
 
     seconds: float
@@ -171,6 +173,7 @@ def _ask(where: Target, window: Window, began: float) -> None:
         window.missed += 1  # a server that has not run a batch yet, too
         window.last = "a page without the scheduler's numbers"
         return
+    window.several |= page.mixed
     if window.pages and page.of_another(window.pages[-1]):
         # A server that is started again answers nothing for longer than a period.
         window.several |= without_gap
@@ -204,6 +207,7 @@ def read_page(text: str, at: float) -> Page:
     cached = counted("cached_tokens_total")
     return Page(
         at,
+        mixed=metrics.mixed(samples) is not None,
         model=next((each.labels.get("model_name") for each in samples.get("num_running_reqs", [])), None),
         token_usage=max(usage) if usage else None,
         running=sum(running) if running else None,

@@ -17,7 +17,7 @@ _THIRDS = 3
 _LEAST_PAGES = 6  # below that, the beginning and the end are not told apart
 _MINUTE = 60.0
 _SHARE = 0.9
-_SEVERAL = "the pages of several servers came in turn: name each by its own URL instead of what they share"
+_SEVERAL = "several servers answered, in turn or with one page: name each by its own URL, not what they share"
 
 
 def lack(facts: Facts, reason: str = NEEDS) -> None:

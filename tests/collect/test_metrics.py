@@ -102,6 +102,30 @@ def test_what_is_written_is_read_back(labels: dict[str, str], value: float) -> N
     assert sample.labels == labels
 
 
+RANKS = "\n".join(
+    f'sglang:num_running_reqs{{dp_rank="{dp}",pid="{dp}{tp}",priority="{each}",tp_rank="{tp}"}} 1'
+    for dp in (0, 1)
+    for tp in (0, 1)
+    for each in ("", "0", "1")
+)
+
+
+def test_the_page_of_several_servers_is_none_of_a_server(tmp_path: Path) -> None:
+    """As a router's /engine_metrics, or what Prometheus collected; the ranks of one server are no servers."""
+    text = (CAPTURES / "kv-pool-full" / "metrics.txt").read_text()
+    pages = [text.replace('tp_rank="0"', f'tp_rank="0",worker_addr="http://h:{port}"') for port in (1, 2)]
+    file = tmp_path / "metrics.txt"
+    file.write_text("".join(pages))
+    with pytest.raises(UsageError, match=r"several servers on one page \(they differ in worker_addr\)"):
+        metrics.read_metrics_file(Facts(), file)
+    facts = read("".join(pages))
+    assert facts.notes == [
+        "/metrics: the metrics of several servers on one page (they differ in worker_addr); none was read"
+    ]
+    assert not facts.known("metrics.running_requests")
+    assert read(RANKS).value("metrics.running_requests") == 2
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [("", "not SGLang's metrics page"), ("vllm:num_requests_running 1\n", r"\(vLLM's\)")],

@@ -203,7 +203,14 @@ def test_pages_of_several_servers_behind_one_address_give_no_numbers() -> None:
     facts = facts_of(seen)
     known = [name for name in facts.vocabulary.specs if name.startswith("window.") and facts.known(name)]
     assert known == []
-    assert "the pages of several servers came in turn" in facts.get("window.decode_throughput").reason
+    assert "several servers answered" in facts.get("window.decode_throughput").reason
+
+
+def test_one_page_of_several_servers_gives_no_numbers() -> None:
+    other = PAGE.replace('tp_rank="0"', 'tp_rank="0",pod="b"')
+    page = PAGE.replace('tp_rank="0"', 'tp_rank="0",pod="a"') + other
+    facts = facts_of(played(page, page))
+    assert "several servers answered" in facts.get("window.running_requests").reason
 
 
 def test_a_model_that_changes_from_one_page_to_the_next_is_of_another_server() -> None:
