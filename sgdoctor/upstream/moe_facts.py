@@ -251,19 +251,21 @@ class _Experts:
         if not self.facts.known("moe.runner") and not self._deterministic():
             raise Open("the runner of the experts is not known", ("moe.runner",))
         triton = self.facts.known("moe.runner") and self.use("moe.runner") == "triton"
-        used = triton and not self._deterministic() and not self._too_old_for_fp8()
+        used = triton and not self._deterministic() and not self._never_run()
         return {"moe.config_matters": used}
 
-    def _too_old_for_fp8(self) -> bool:
-        """Whether Triton has no FP8 for this GPU: the kernel is not compiled, and no config changes that.
+    def _never_run(self) -> bool:
+        """Whether no config lets the kernel run: a GPU's share is no whole blocks, or the GPU has no FP8.
 
-        "type fp8e4nv not supported in this architecture": Triton 3.5.1, 3.6.0 and 3.8.0 compile it for
-        compute capability 8.9 and newer alone.
+        The first ends the start in create_weights (fp8.py, blockwise_int8.py); of the second Triton 3.5.1,
+        3.6.0 and 3.8.0 say "type fp8e4nv not supported in this architecture" below compute capability 8.9.
         """
-        if self.facts.value("moe.dtype") != "fp8_w8a8":
-            return False
+        width = self.facts.value("moe.local_intermediate_size")
+        if width and any(width % each for each in self.facts.value("moe.block_shape") or ()):
+            return True
         capability = self._gpu()[1]
-        return capability is not None and capability < Version("8.9")
+        too_old = capability is not None and capability < Version("8.9")
+        return too_old and bool(self.facts.value("moe.dtype") == "fp8_w8a8")
 
     def _deterministic(self) -> bool:
         view = View(self.facts, self._release(), {})

@@ -189,6 +189,16 @@ def test_no_config_helps_where_triton_has_no_fp8(tmp_path):
         assert values(facts, "moe.runner", "moe.config_matters") == ["triton", matters]
 
 
+def test_no_config_helps_experts_that_are_no_whole_blocks(tmp_path):
+    """1536 columns over 8 GPUs are 192 each: SGLang stops while it loads them."""
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    model = quantized(tmp_path, fp8, moe_intermediate_size=1536)
+    for size, matters in ((8, False), (4, True)):
+        facts = known(model, **{"asked.tp_size": size})
+        derive.derive(facts)
+        assert values(facts, "moe.runner", "moe.config_matters") == ["triton", matters]
+
+
 def test_the_one_shipped_file_that_computes_wrong(tmp_path):
     fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     model = quantized(tmp_path, fp8, num_experts=512, moe_intermediate_size=512)
