@@ -68,7 +68,8 @@ def read_metrics(facts: Facts, text: str, place: str) -> None:
 
     Also kv.tokens and kv.context_length. Names as in 0.5.7 to 0.5.23 (the metrics collector). Never raises;
     what is not on the page stays unknown, and all of it where several servers are on it. But a counter
-    appears there with its first event: one that is missing where the scheduler's gauges are has counted none.
+    appears there with its first event: one of the scheduler that is missing where its gauges are has counted
+    none. The tokenizer's are missing at a deployment's further nodes, too.
     """
     page = page_of(text, _READ)
     label = mixed(page)
@@ -83,7 +84,7 @@ def read_metrics(facts: Facts, text: str, place: str) -> None:
     def put(name: str, metric: str, combine: Callable[[list[float]], float], *, ranks: bool = True) -> None:
         samples = page.get(metric, [])
         values = by_rank(samples) if ranks else finite(samples)
-        if not values and metric.endswith("_total") and "num_running_reqs" in page:
+        if not values and ranks and metric.endswith("_total") and "num_running_reqs" in page:
             values = [0.0]
         if not values:
             facts.set_unknown(name, f"{place} has no sglang:{metric}")

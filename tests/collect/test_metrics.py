@@ -47,6 +47,13 @@ def test_without_the_schedulers_gauges_a_missing_counter_is_unknown() -> None:
     assert facts.get("metrics.retracted_requests").reason.endswith("no sglang:num_retracted_requests_total")
 
 
+def test_a_further_node_does_not_say_how_many_requests_were_finished() -> None:
+    """Its schedulers have a page there, and no tokenizer, which counts the requests."""
+    facts = read('sglang:num_running_reqs{dp_rank="4",tp_rank="4"} 3.0\n')
+    assert facts.value("metrics.retracted_requests") == 0
+    assert not facts.known("metrics.finished_requests")
+
+
 def test_ranks_of_one_worker_count_once_workers_are_added_up() -> None:
     lines = [
         f'sglang:num_running_reqs{{dp_rank="{dp}",tp_rank="{tp}"}} {dp + 1}' for dp in (0, 1) for tp in (0, 1)
