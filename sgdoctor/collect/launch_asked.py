@@ -16,14 +16,13 @@ from sgdoctor import redact
 from sgdoctor.collect import installed_release
 from sgdoctor.collect.launch import LaunchCommand, safe_text
 from sgdoctor.facts import Facts
-from sgdoctor.upstream import before_argparse, catalogue
+from sgdoctor.upstream import any_release, before_argparse, catalogue
 from sgdoctor.upstream.before_argparse import Refused, config_arguments, config_index
 from sgdoctor.upstream.flags import Parsed, Parser, Retired, Token, parser_for
 from sgdoctor.vocabulary import FactTypeError
 
 if TYPE_CHECKING:
     from sgdoctor.upstream.catalogue import Release
-    from sgdoctor.upstream.flag import Flag
 
 NO_VERSION = "the SGLang version is not known"
 _LONGEST = 2**20  # bytes of a configuration file
@@ -202,10 +201,11 @@ def _asked(facts: Facts, reading: _Reading, parsed: Parsed, *, known_release: bo
     for dest, given in parsed.given.items():
         short = written.get(given.option)
         certain = known_release or (
-            _same_everywhere(given.option, dest) and (short is None or _reachable(short) == {dest})
+            any_release.same_everywhere(given.option, dest)
+            and (short is None or any_release.reachable(short) == {dest})
         )
         if not certain:
-            _doubtful(facts, {dest, *_reachable(short or given.option)}, NO_VERSION, touched)
+            _doubtful(facts, {dest, *any_release.reachable(short or given.option)}, NO_VERSION, touched)
         elif given.known:
             _set(facts, dest, given.value, reading, given.index)
         else:
@@ -222,7 +222,7 @@ def _asked(facts: Facts, reading: _Reading, parsed: Parsed, *, known_release: bo
     for short, options in parsed.ambiguous:
         dests = {flag.dest for option in options if (flag := reading.release.option(option)) is not None}
         if not known_release:
-            dests |= _reachable(short)
+            dests |= any_release.reachable(short)
         why = f"{short} is ambiguous" if known_release else NO_VERSION
         _doubtful(facts, dests | ({_name(short)} & _askable(facts)), why, touched)
     return touched
@@ -301,38 +301,6 @@ def _doubtful(facts: Facts, dests: Iterable[str], why: str, touched: set[str]) -
         if dest not in touched:
             facts.set_unknown(f"asked.{dest}", why)
             touched.add(dest)
-
-
-def _every_release() -> list[Release]:
-    found = (catalogue.resolve(version) for version in catalogue.releases())
-    return [release for release in found if release is not None]
-
-
-def _same_everywhere(option: str, dest: str) -> bool:
-    """Whether ``option`` is spelled in full, fills ``dest`` and reads its value alike in all releases."""
-    shapes = set()
-    for release in _every_release():
-        flag = release.option(option)
-        if flag is None or flag.dest != dest:
-            return False
-        shapes.add(_shape(flag))
-    return len(shapes) == 1
-
-
-def _shape(flag: Flag) -> tuple[object, ...]:
-    action = "store_true" if flag.action == "deprecated_true" else flag.action
-    value = "int" if flag.type == "human_readable_int" else flag.type
-    return action, value, str(flag.nargs) if flag.takes_value else "0"
-
-
-def _reachable(option: str) -> set[str]:
-    """Return the destinations that ``option``, in full or as an abbreviation, fills in some release."""
-    return {
-        flag.dest
-        for release in _every_release()
-        for flag in release.flags
-        if any(name.startswith(option) for name in (*flag.options, *flag.negations))
-    }
 
 
 def _unasked(facts: Facts, reading: _Reading, touched: set[str]) -> None:
