@@ -48,7 +48,7 @@ class Run:
     def __init__(self, line: int = 0) -> None:
         self.line = line  # on which the start shows first
         self.launched = False  # whether that is a line from before the banner
-        self.refused = False  # whether it ended at its arguments
+        self.refused = False  # whether it ended while SGLang was imported, or at its arguments
         self.nodes: list[Any] = []  # whose banners there were: nodes can share a log
         self.banner: Seen | None = None  # Banner
         self.banner_time = ""
@@ -114,9 +114,13 @@ class Events:
         self.run = Run()
         self.starts = 0
         self._broken: _Broken | None = None
+        self._traceback = 0  # the line on which the last one begins
+        self._refused_in = 0  # the one in which a start was last seen to end
         self._takers: dict[str, Callable[[_Found], bool]] = {
             "entrypoint": self._entrypoint,
             "refused": self._refused,
+            "entering": self._entering,
+            "traceback": self._traced,
             "banner": self._banner,
             "begin": self._begin,
             "weights": self._weights,
@@ -182,9 +186,26 @@ class Events:
         return True
 
     def _refused(self, found: _Found) -> bool:
-        """Take the end of a start at its arguments; it may be the first that is seen of it."""
-        self._entrypoint(found)
+        """Take the end of a start before its banner; it may be the first that is seen of it."""
+        inside = 0 if "usage: " in found.text else self._traceback
+        if not inside or self._refused_in != inside:
+            self._entrypoint(found)
         self.run.refused = True
+        self._refused_in = inside
+        return True
+
+    def _entering(self, found: _Found) -> bool:
+        """Take a frame of the main process with the line after it: an import there is one that failed."""
+        code = found.text.partition(", in ")[2].partition(" ")[2].strip()
+        if not code and not found.whole:
+            return False
+        if code.startswith(("from ", "import ")) and self._traceback:
+            self._refused(found)
+        return True
+
+    def _traced(self, found: _Found) -> bool:
+        # A process that SGLang spawns imports the main module again.
+        self._traceback = found.line if "Traceback" in found.text else 0
         return True
 
     def _start(self, found: _Found, banner: Banner) -> None:

@@ -30,8 +30,8 @@ _SHOWN = 700
 # What kind of a line it is shows at its beginning.
 _LOOKED_AT = 4096
 _CONTEXT = 1 << 14
-# Words that other servers print as well: vLLM has the same kernels, and uvicorn is everywhere.
-_SHARED = frozenset({"moe", "gemm", "listening", "pause"})
+# Words that other programs print as well: vLLM has the same kernels, and uvicorn is everywhere.
+_SHARED = frozenset({"moe", "gemm", "listening", "pause", "traceback"})
 _ACCESS_LOG = re.compile(rb"INFO:     \S+ - \"")
 # Events of which the lines around are worth a look, each of the first few.
 _TELLING = frozenset({"weights", "capacity", "moe", "gemm", "retraction"})

@@ -13,6 +13,10 @@ INTERESTING: dict[str, bytes] = {
     "entrypoint": rb"'sglang serve' is the recommended entrypoint",  # sglang/launch_server.py, 0.5.10 on
     # argparse's usage, and what raises in srt/server_args.py: both before the banner, in all releases
     "refused": rb"usage: (?:sglang serve|launch_server\.py) |, line \d+, in prepare_server_args",
+    # frames of the main process whose next line may be an import that fails
+    "entering": rb"(?:sglang/launch_server\.py|bin/sglang)\", line \d+, in <module>"
+    rb"|sglang/cli/(?:main|serve)\.py\", line \d+, in ",
+    "traceback": rb"Traceback \(most recent call last\):|multiprocessing/spawn\.py\", line ",
     "banner": rb"server_args=(?:ServerArgs\(|\{)",
     "begin": rb"Init torch distributed begin\.|Load weight begin\. avail mem=",  # the former up to 0.5.20
     "weights": rb"Load weight end\. (?:elapsed=[\d.]+ s, )?type=",

@@ -12,8 +12,12 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-# Lines of a traceback: its first one, and one that a start has at most once, which ends with it.
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\):|, line \d+, in prepare_server_args")
+_TRACEBACK = "Traceback (most recent call last):"
+_CHAINED = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+# A frame that a start has at most once, which ends with it.
 _REFUSED = ", in prepare_server_args"
 # What only a server writes that has printed its banner, or one that ends. Requests' errors are among it,
 # as they may be the last that is heard of a server.
@@ -43,16 +47,20 @@ def first_line(shown: int, before: Iterable[Line]) -> int:
     one that only a server writes that was started earlier.
     """
     first = shown
-    unindented: list[Line] = []
+    header: int | None = None  # of a traceback that is not closed, and so the start's own
+    unindented: list[int] = []
+    chained = False
     for line in before:
-        # A traceback that is not closed is the start's own.
-        if unindented and _TRACEBACK.search(line.text):
-            return unindented[-1].number + 1
-        if _REFUSED in line.text:
-            return shown
-        if line.ranks or _LATER.search(line.text):
+        text = line.text
+        if _TRACEBACK in text and (chained or not (unindented or header)):
+            header, unindented, chained = line.number, [], False
+        elif _TRACEBACK in text or _REFUSED in text:
+            return unindented[-1] + 1 if unindented else header or shown
+        elif line.ranks or _LATER.search(text):
             break
-        if line.text[:1] not in ("", " ", "\t", "|", "+"):
-            unindented.append(line)
+        elif text.strip() in _CHAINED:
+            chained = True
+        elif text[:1] not in ("", " ", "\t", "|", "+"):
+            unindented.append(line.number)
         first = line.number
     return first

@@ -236,6 +236,8 @@ FRAGMENTS = [
     b"server_args={'api_key': 'secret', 'x': <object>",
     b"'sglang serve' is the recommended entrypoint",
     b'  File "x.py", line 1, in prepare_server_args',
+    b'  File "/x/sglang/launch_server.py", line 7, in <module>',
+    b"    from sglang.srt.server_args import prepare_server_args",
     b"Using default MoE kernel config. Performance might be sub-optimal! Config file not found at ",
     b"/x/sglang/srt/configs/triton_3_6_0/E=1,N=2,device_name=NVIDIA_H200.json, you can",
     b"The server is fired up and ready to roll!",

@@ -212,3 +212,79 @@ def test_many_starts_are_read_once_each(line: str) -> None:
     facts = logs.read(f"{line}\nLoad weight begin. avail mem=1 GB\n" * 5000, {"WEIGHTS": "avail mem"})
     assert facts.value("log.starts") == 5000
     assert facts.matches["WEIGHTS"].count == 1
+
+
+# 0.5.12 on a machine where the kernel package lacks its CUDA library, started either way.
+IMPORT_FAILS = """\
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "<frozen runpy>", line 88, in _run_code
+  File "/x/sglang/launch_server.py", line 7, in <module>
+    from sglang.srt.server_args import prepare_server_args
+  File "/x/sglang/srt/server_args.py", line 44, in <module>
+    from sglang.srt.layers.attention.fla.chunk_delta_h import CHUNK_SIZE as FLA_CHUNK_SIZE
+  File "/x/sgl_kernel/__init__.py", line 5, in <module>
+    common_ops = _load_architecture_specific_ops()
+ImportError: libnvrtc.so.{library}: cannot open shared object file: No such file or directory
+"""
+SERVE_FAILS = """\
+Traceback (most recent call last):
+  File "/usr/local/bin/sglang", line 8, in <module>
+    sys.exit(main())
+             ^^^^^^
+  File "/x/sglang/cli/main.py", line 38, in main
+    from sglang.cli.serve import serve
+  File "/x/sglang/cli/serve.py", line 8, in <module>
+    from sglang.srt.utils import kill_process_tree
+  File "/x/sgl_kernel/__init__.py", line 5, in <module>
+    common_ops = _load_architecture_specific_ops()
+ImportError: libnvrtc.so.{library}: cannot open shared object file: No such file or directory
+"""
+
+
+@pytest.mark.parametrize("fails", [IMPORT_FAILS, SERVE_FAILS], ids=["launch_server", "serve"])
+def test_an_upgrade_after_which_sglang_is_not_imported_any_more(tmp_path: Path, fails: str) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(HEALTHY + (fails.format(library=12) + fails.format(library=13)).encode())
+    facts = logs.read(log.read_bytes(), {"LIBRARY": r"(?P<library>libnvrtc\.so\.\d+)"})
+    assert facts.value("log.starts") == 3
+    assert facts.value("log.died") is True
+    assert facts.value("log.ready") is False
+    assert facts.value("log.fatal").startswith("ImportError: libnvrtc.so.13")
+    assert facts.matches["LIBRARY"].groups == {"library": "libnvrtc.so.13"}
+    assert "ENV111" in codes(log)
+    log.write_bytes(fails.format(library=13).encode() + HEALTHY)  # and after it was repaired
+    assert "ENV111" not in codes(log)
+    assert logs.read(log.read_bytes()).value("log.starts") == 2
+
+
+def test_a_child_that_cannot_import_is_no_start() -> None:
+    """A process that multiprocessing spawns imports the main module again."""
+    child = IMPORT_FAILS.replace(
+        '  File "<frozen runpy>"',
+        '  File "/usr/lib/python3.12/multiprocessing/spawn.py", line 122, in spawn_main\n  File "<frozen runpy>"',
+        1,
+    )
+    facts = logs.read(banner() + child.format(library=13))
+    assert facts.value("log.starts") == 1
+    assert facts.value("arg.model_path") == "/m"
+
+
+def test_a_server_that_raises_in_its_main_process_is_no_start() -> None:
+    raised = IMPORT_FAILS.replace(
+        "from sglang.srt.server_args import prepare_server_args", "run_server(server_args)"
+    )
+    facts = logs.read(banner() + raised.format(library=13))
+    assert facts.value("log.starts") == 1
+    assert facts.value("log.died") is True
+    assert facts.value("arg.model_path") == "/m"
+
+
+def test_the_cause_of_what_ended_a_start_at_its_arguments_is_kept() -> None:
+    refused = served(REFUSED).decode()
+    cause = 'Traceback (most recent call last):\n  File "/x/y.py", line 1, in get\n    return found["x"]\nKeyError: \'x\'\n\nDuring handling of the above exception, another exception occurred:\n\n'
+    assert (
+        logs.read(HEALTHY.decode() + cause + refused)
+        .value("log.fatal")
+        .startswith("KeyError: 'x'; then ValueError")
+    )
