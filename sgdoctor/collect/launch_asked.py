@@ -139,7 +139,7 @@ def _before_argparse(reading: _Reading, read: Callable[[Path], bytes], *, langua
     except Refused as refusal:
         reading.refusal = str(refusal).rstrip(".!")
         if reading.command.entry == "serve":
-            reading.words = before_argparse.model_type(reading.words, release)[1]
+            reading.words = before_argparse.for_a_model_server(reading.words, release)
 
 
 def _note_ignored_config(reading: _Reading) -> None:

@@ -66,6 +66,12 @@ def serve_arguments(words: Sequence[Token], release: Version) -> tuple[list[Toke
     return rest, kind
 
 
+def for_a_model_server(words: Sequence[Token], release: Version) -> list[Token]:
+    """Return the words of a refused ``sglang serve WORDS`` that could be flags: no server type, no model."""
+    rest = model_type(words, release)[1]
+    return rest[1:] if rest and rest[0].known and not rest[0].startswith("-") else rest
+
+
 def other_server(words: Sequence[Token], kind: str) -> list[Token] | None:
     """Return the model's words when ``sglang serve`` starts no language model server with these, else None.
 

@@ -231,15 +231,16 @@ def test_a_diffusion_server_has_other_flags(command: str, version: str):
     ("command", "version", "invalid"),
     [
         ("sglang serve --model-type llm --tp 8", "0.5.17", NO_MODEL),
+        ("sglang serve org/model --tp 8", "0.5.15", NO_MODEL),
         ("sglang serve --tp 8 --model-path m --model-type", "0.5.17", "Error: --model-type requires a value"),
         ("sglang serve --model-type mine --pipeline p.yaml", "0.5.17", "Error: invalid --model-type 'mine'"),
     ],
 )
 def test_a_refused_command_has_the_type_all_the_same(command: str, version: str, invalid: str):
-    """What ends the start is named; --model-type, which SGLang takes out first, is no unknown flag."""
+    """What ends the start is named; --model-type and a model in its place are no unknown flags."""
     facts = asked(command, version=version)
     assert value(facts, "launch.invalid").startswith(invalid)
-    assert "--model-type" not in value(facts, "launch.unrecognized")
+    assert not {"--model-type", "org/model"} & set(value(facts, "launch.unrecognized"))
 
 
 def test_an_installed_type_of_server_may_need_no_model():
