@@ -144,6 +144,7 @@ def _state(facts: Facts, readings: Sequence[Reading]) -> None:
     ranks = {rank for reading in readings for rank in _ranks(reading)}
     _set(facts, "log.ranks", max(1, len(ranks)), readings)
     _retractions(facts, readings)
+    _keys(facts, readings)
     if ready or died:
         facts.set_unknown("log.starting_seconds", "the server is not starting")
     elif (
@@ -152,6 +153,18 @@ def _state(facts: Facts, readings: Sequence[Reading]) -> None:
         _set(facts, "log.starting_seconds", seconds, readings)
     else:
         facts.set_unknown("log.starting_seconds", "the log does not show both ends of the start")
+
+
+def _keys(facts: Facts, readings: Sequence[Reading]) -> None:
+    """Set whether a key stands in a log, also in the banner of a start that is over."""
+    for reading in readings:
+        if reading.events.key is not None:
+            _set(facts, "log.key_shown", True, [reading], reading.events.key)
+            return
+    if all(_has_start(reading) for reading in readings):
+        _set(facts, "log.key_shown", False, readings)
+    else:
+        facts.set_unknown("log.key_shown", "the log does not begin at the server's start")
 
 
 def _or_zero(value: float | None) -> float:

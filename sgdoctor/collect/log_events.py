@@ -20,6 +20,7 @@ _BANNER_LINES = 1000
 _PATH_LINES = 8
 _LONGEST_BANNER = 1 << 18
 _LONGEST_PATH = 1 << 14
+_KEYS = ("api_key", "admin_api_key")
 _RETRACTIONS = re.compile(rb"Retract requests\. #retracted_reqs: (\d{1,9})")
 _DP_WORKER = re.compile(rb"(?<![A-Z_])DP\d+")  # not MOE_DP
 
@@ -113,6 +114,7 @@ class Events:
     def __init__(self) -> None:
         self.run = Run()
         self.starts = 0
+        self.key: int | None = None  # the first banner of any start that shows a key
         self._broken: _Broken | None = None
         self._traceback = 0  # the line on which the last one begins
         self._refused_in = 0  # the one in which a start was last seen to end
@@ -213,6 +215,8 @@ class Events:
         node = banner.values.get("node_rank", 0)
         if not self._same_start(node, time):
             self._begins(found.line)
+        if self.key is None and any(_clear(banner.values.get(name)) for name in _KEYS):
+            self.key = found.line
         if self.run.banner is None or node in self.run.nodes or node == 0:
             self.run.banner = Seen(banner, found.line)
         if not self.run.nodes:
@@ -305,6 +309,11 @@ def _count(seen: dict[Hashable, Seen], key: Hashable, value: Any, line: int) -> 
         seen[key].count += 1
     else:
         seen[key] = Seen(value, line)
+
+
+def _clear(key: object) -> bool:
+    """Whether a key is there, and not what somebody put in its place, *** or <redacted>."""
+    return isinstance(key, str) and key[:1] not in ("", "*", "<")
 
 
 def _within(earlier: str, later: str, seconds: int) -> bool:

@@ -140,6 +140,7 @@ _TRUTHS = {
     "server.exposed": ("reachable from other machines", "not reachable from other machines"),
     "log.ready": ("server is fired up", "never fired up"),
     "log.died": ("server died", "server did not die"),
+    "log.key_shown": ("a key in clear", "no key in clear"),
     "log.deepgemm_compiling": ("compiling DeepGEMM kernels", "not compiling DeepGEMM kernels"),
     "packages.complete": ("all packages listed", "not all packages listed"),
     "packages.kernel_duplicates": ("sgl-kernel and sglang-kernel", "one kernel package"),
