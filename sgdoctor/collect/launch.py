@@ -15,6 +15,7 @@ from sgdoctor import redact
 from sgdoctor.collect.launch_bash import Found, Walk, follow
 from sgdoctor.collect.launch_containers import Container
 from sgdoctor.collect.launch_network import Network
+from sgdoctor.collect.launch_text import to_fill_in
 from sgdoctor.collect.launch_words import Value, Word
 from sgdoctor.errors import UsageError
 from sgdoctor.facts import Facts
@@ -201,9 +202,11 @@ def _nothing(text: str, walk: Walk) -> str:
     lines = [number for number, line in enumerate(text.split("\n"), 1) if _SERVER.search(line)]
     for problem in walk.problems:
         if any(problem.line <= line <= problem.end_line for line in lines):
-            return f"{walk.name}:{problem.line}: not understood as bash, and an SGLang command stands there"
+            what = "not understood as bash, and an SGLang command stands there"
+            return f"{walk.name}:{problem.line}: {what}{to_fill_in(text)}"
     if lines and walk.name != COMMAND_LINE:
-        return f"{walk.name}:{lines[0]}: SGLang is named there, but {walk.name} {NOTHING}"
+        named = "SGLang is named there, but"
+        return f"{walk.name}:{lines[0]}: {named} {walk.name} {NOTHING}{to_fill_in(text)}"
     what = "the command line" if walk.name == COMMAND_LINE else walk.name
     return f"{what} {NOTHING}"
 

@@ -14,8 +14,8 @@ from sgdoctor.collect.launch_containers import Container
 from sgdoctor.collect.launch_expand import Expander
 from sgdoctor.collect.launch_flow import Flow
 from sgdoctor.collect.launch_scope import Array, Scope
-from sgdoctor.collect.launch_text import ends_in_escaped_blank
-from sgdoctor.collect.launch_tree import broken, late_words, substitutions, tree_of
+from sgdoctor.collect.launch_text import ends_in_escaped_blank, to_fill_in
+from sgdoctor.collect.launch_tree import broken, late_words, placeholders, substitutions, tree_of
 from sgdoctor.collect.launch_words import Piece, Value, Word, assembled, unknown
 from sgdoctor.collect.launch_wrappers import Environment, Launch, Script, reads_script, unwrap
 from sgdoctor.errors import UsageError
@@ -243,10 +243,16 @@ class _Shell(Flow):
         first, last = self.line_at(start), self.line_at(end - 1)
         for problem in self.problems:
             if problem.line <= last and problem.end_line >= first:
+                text = self.script[start:end] + self.script[end:].partition(b"\n")[0]
                 raise UsageError(
                     f"{self.walk.name}:{problem.line}: the command that starts SGLang is not understood as "
-                    f"bash near {problem.text!r}"
+                    f"bash near {problem.text!r}{to_fill_in(text.decode(errors='replace'))}"
                 )
+        for meant in placeholders(node):
+            line, name = self.line_at(meant.start_byte), f"{self.expand.text(meant)}>"
+            scope.note(
+                f"{self.walk.name}:{line}: for bash {name} is two redirections; is it to be filled in?"
+            )
         if ends_in_escaped_blank(self.script, node.end_byte):
             scope.note(
                 f"{self.walk.name}:{last}: ends in a backslash and a blank, so the command ends here, with a "

@@ -9,6 +9,7 @@ _ESCAPE = re.compile(
 )
 _LETTERS = dict(zip("abeEfnrtv\\'\"?", "\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
 _ESCAPED_BLANK = re.compile(rb"(?<!\\)(?:\\\\)*\\[ \t]+\r?\Z")
+_PLACEHOLDER = re.compile(r"(?<=[\s=:/])<[A-Za-z](?:[\w .:-]*\w)?>")
 _UNSIMPLE = re.compile(r"[$`\\\[\](){}'\"?]")
 
 
@@ -28,6 +29,13 @@ def ends_in_escaped_blank(source: bytes, end: int) -> bool:
     last = source.find(b"\n", end)
     found = _ESCAPED_BLANK.search(source, first, last if last >= 0 else len(source))
     return found is not None and found.start() <= end
+
+
+def to_fill_in(text: str) -> str:
+    """Return the question whether the first ``<NAME>`` of a script is to be filled in; empty without one."""
+    code = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("#"))
+    found = _PLACEHOLDER.search(code)
+    return f"; is {found[0]} to be filled in?" if found else ""
 
 
 def dollar_quoted(raw: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from typing import TYPE_CHECKING
 
@@ -79,8 +80,22 @@ def late_words(command: Node) -> list[Node]:
 
     The grammar takes them for more files of the redirection, of which there is one.
     """
+    return [word for part in _redirects(command) for word in part.children_by_field_name("destination")[1:]]
+
+
+def placeholders(command: Node) -> list[Node]:
+    """Return the redirections that are the ``<HOST`` of a ``<HOST>``, which was to be filled in."""
+    return [
+        part
+        for part, after in itertools.pairwise(_redirects(command))
+        if part.children[0].type == "<"
+        and after.children[0].type == ">"
+        and part.end_byte == after.start_byte
+    ]
+
+
+def _redirects(command: Node) -> list[Node]:
     statement = command.parent
     if statement is None or statement.type != "redirected_statement":
         return []
-    redirects = [part for part in statement.children if part.type == "file_redirect"]
-    return [word for part in redirects for word in part.children_by_field_name("destination")[1:]]
+    return [part for part in statement.children if part.type == "file_redirect"]

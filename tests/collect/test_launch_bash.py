@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from sgdoctor.collect.launch import parse_script
 from sgdoctor.collect.launch_bash import Walk, follow
 from sgdoctor.errors import UsageError
 
@@ -362,6 +363,27 @@ def test_also_within_a_script_in_quotes():
     script = '\nbash -lc "cd /sgl-workspace &&\n  python3 -m sglang.launch_server --a \\\n  --b"\n'
     (found,) = walk(script).found
     assert [(word.text, word.line) for word in found.launch.arguments] == [("--a", 3), ("--b", 4)]
+
+
+def test_a_name_that_is_to_be_filled_in_is_asked_for():
+    """Guides write --host <IP>; unquoted, that reads from one file and writes to another."""
+    script = "python3 -m sglang.launch_server --model-path m \\\n  --dist-init-addr <HEAD IP>:5000 --tp 8\n"
+    (note,) = walk(script).notes
+    assert note == "launch.sh:2: for bash <HEAD IP> is two redirections; is it to be filled in?"
+    assert starts(script) == [["--model-path", "m", "--dist-init-addr", "IP", "--tp", "8"]]
+    assert walk("sglang serve --model-path m < in > out; sglang serve '<m>'").notes == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "# <host> is the head's\nsglang serve --model-path <MODEL>\n",
+        "export HF_TOKEN=<MODEL>\nsglang serve --model-path m\n",
+    ],
+)
+def test_so_it_is_where_bash_would_not_understand_it(script: str):
+    with pytest.raises(UsageError, match=r"; is <MODEL> to be filled in\?$"):
+        parse_script(script, "launch.sh")
 
 
 def test_a_blank_behind_a_backslash_is_said():
