@@ -21,6 +21,10 @@ def derive(facts: Facts) -> None:
     if facts.value("log.ready") or any(facts.known(name) for name in _STARTED):
         facts.set_unknown(FACT, "the server has started on the GPUs that there are")
         return
+    if facts.value("gpu.vendor", "nvidia") != "nvidia":
+        # One of AMD's can be several (its partition mode), and --device may name something else.
+        facts.set_unknown(FACT, "only NVIDIA's GPUs are counted", ["gpu.vendor"])
+        return
     if facts.value("arg.use_ray"):  # not known up to 0.5.9, which have no such flag
         facts.set_unknown(FACT, "Ray places the ranks", ["arg.use_ray"])
         return

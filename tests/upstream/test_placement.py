@@ -52,6 +52,10 @@ def test_one_more_than_the_last_gpu(flags: dict[str, Any], wanted: int) -> None:
 def test_what_cannot_be_told() -> None:
     assert placed(use_ray=True).get("gpu.wanted") == Unknown("Ray places the ranks", ("arg.use_ray",))
     assert placed(nnodes=0).get("gpu.wanted").reason.startswith("a size below 1")  # type: ignore[union-attr]
+    amd = Facts()
+    amd.set("gpu.vendor", "amd", source="gpus", place="rocm-smi")
+    placement.derive(amd)
+    assert amd.get("gpu.wanted") == Unknown("only NVIDIA's GPUs are counted", ("gpu.vendor",))
     nothing = Facts()
     placement.derive(nothing)
     assert "arg.nnodes" in nothing.get("gpu.wanted").missing  # type: ignore[union-attr]
