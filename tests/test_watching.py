@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
@@ -172,6 +173,31 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 FAILS = servers.slowly(0.4, reply(503))
 ANSWERED = '[2026-11-30 23:59:31] INFO:     127.0.0.1:40460 - "POST /generate HTTP/1.1" 200 OK\n'
+
+
+def test_a_server_that_is_started_again_meanwhile() -> None:
+    """Its port refuses connections in between, and its counters begin anew, lower than they were."""
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(running({**sglang(), "/metrics": growing("realtime_tokens_total", 9)}))
+        port, shares = first.server_address[1], 0
+        again = {**sglang("dense-healthy"), "/metrics": growing("realtime_tokens_total", -40)}
+
+        def progress(said: str) -> None:
+            nonlocal shares
+            shares += "%" in said
+            if shares == 6:
+                first.shutdown()
+                first.server_close()
+            elif shares == 9:
+                stack.enter_context(running(again, port=port))
+            elif shares == 14:
+                watching.end()
+
+        (report,) = examine.check(Sources(url=first.url, watch=3600.0), progress=progress).deployments
+        watching.begin()
+    assert any("started again while it was watched" in note for note in report.notes)
+    assert any("times no page: connection refused" in note for note in report.notes)
+    assert report.summary.status != "unreachable"
 
 
 @pytest.mark.usefixtures("hasty")

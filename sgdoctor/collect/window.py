@@ -6,9 +6,11 @@ the window and not about all the time since the start.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -40,25 +42,46 @@ Tick = Callable[[float], None]
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """What a histogram has counted: observations up to each bound, all bounds included, and their sum."""
+    """What a histogram has counted: observations up to each bound, all bounds included, and their sum.
 
-    buckets: dict[float, float] = {}
+    A window holds two of them a page, hence the arrays; the bounds are the same ones each time.
+    """
+
+    bounds: tuple[float, ...] = ()
+    counts: Sequence[float] = ()
     total: float = 0.0
+
+    @classmethod
+    def of(cls, buckets: Mapping[float, float], total: float) -> Histogram:
+        """Make one of the number of observations up to each bound, and their sum."""
+        bounds = _one(tuple(sorted(buckets)))
+        return cls(bounds, array("d", (buckets[bound] for bound in bounds)), total)
 
     @property
     def count(self) -> float:
         """The number of observations."""
-        return self.buckets.get(math.inf, 0.0)
+        return self.counts[-1] if self.bounds and math.isinf(self.bounds[-1]) else 0.0
 
     def since(self, before: Histogram) -> Histogram:
         """Return what was observed after ``before``."""
-        buckets = {bound: number - before.buckets.get(bound, 0.0) for bound, number in self.buckets.items()}
-        return Histogram(buckets, self.total - before.total)
+        earlier = dict(zip(before.bounds, before.counts, strict=True))
+        now = zip(self.bounds, self.counts, strict=True)
+        return Histogram.of(
+            {bound: number - earlier.get(bound, 0.0) for bound, number in now}, self.total - before.total
+        )
 
     def within(self, share: float) -> float | None:
         """Return the lowest bound that ``share`` of the observations keep to; null above the last."""
-        bounds = [bound for bound in sorted(self.buckets) if self.buckets[bound] >= share * self.count]
-        return bounds[0] if bounds and math.isfinite(bounds[0]) else None
+        enough = share * self.count
+        kept = (bound for bound, number in zip(self.bounds, self.counts, strict=True) if number >= enough)
+        bound = next(kept, math.inf)
+        return bound if math.isfinite(bound) else None
+
+
+@functools.lru_cache(maxsize=16)
+def _one(bounds: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the first of equal bounds."""
+    return bounds
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -99,9 +122,9 @@ class Window(msgspec.Struct):
     """What came of watching a server for ``seconds``.
 
     ``pages`` are those since the last restart, the oldest first; ``missed`` counts the questions that got no
-    page, ``last`` says why the last one did not (empty: it did). ``several``: pages of more than one server
-    came in turn, or one page of several. ``cut_short``: it was ended before its time. ``logs`` read on
-    meanwhile.
+    page; ``why`` the last of these did not, ``last`` the same of the last question (empty: it did).
+    ``several``: pages of more than one server came in turn, or one page of several. ``cut_short``: it was
+    ended before its time. ``logs`` read on meanwhile.
     """
 
     seconds: float
@@ -109,6 +132,7 @@ class Window(msgspec.Struct):
     pages: list[Page] = []
     asked: int = 0
     missed: int = 0
+    why: str = ""
     last: str = ""
     last_kind: str = ""
     restarts: int = 0
@@ -116,6 +140,12 @@ class Window(msgspec.Struct):
     without_metrics: bool = False
     cut_short: bool = False
     logs: Sequence[Follower] = ()
+
+    def miss(self, why: str, kind: str = "") -> None:
+        """Note that a question got no page."""
+        self.missed += 1
+        self.why = self.last = why
+        self.last_kind = kind
 
 
 def watch(
@@ -164,14 +194,11 @@ def _ask(where: Target, window: Window, began: float) -> None:
     if not metrics.is_sglang(text):
         # Not switched on: it will not be there later either.
         window.without_metrics = answer.status == 404 and not window.pages and not window.restarts
-        window.missed += 1
-        window.last = answer.said if not answer.ok else "an answer without SGLang's metrics"
-        window.last_kind = answer.kind
+        window.miss(answer.said if not answer.ok else "an answer without SGLang's metrics", answer.kind)
         return
     page = read_page(text, time.monotonic() - began)
     if window.pages and page.running is None and window.pages[-1].running is not None:
-        window.missed += 1  # a server that has not run a batch yet, too
-        window.last = "a page without the scheduler's numbers"
+        window.miss("a page without the scheduler's numbers")  # a server before its first batch, too
         return
     window.several |= page.mixed
     if window.pages and page.of_another(window.pages[-1]):
@@ -233,4 +260,4 @@ def _histogram(samples: dict[str, list[Sample]], name: str) -> Histogram:
         except ValueError:
             continue
         buckets[bound] = buckets.get(bound, 0.0) + each.value
-    return Histogram(buckets, sum(each.value for each in samples.get(f"{name}_sum", [])))
+    return Histogram.of(buckets, sum(each.value for each in samples.get(f"{name}_sum", [])))

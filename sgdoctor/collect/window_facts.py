@@ -43,9 +43,7 @@ def set_facts(facts: Facts, window: Window) -> None:
     if window.several:
         facts.notes.append(f"{window.place}: {_SEVERAL}")
     if window.missed and not window.without_metrics:
-        facts.notes.append(
-            f"{window.place}: {window.missed} of {window.asked} times no page: {window.last or 'too late'}"
-        )
+        facts.notes.append(f"{window.place}: {window.missed} of {window.asked} times no page: {window.why}")
     _Setter(facts, window).all()
     facts.series = window_series.of(window)
     if said := told(facts):

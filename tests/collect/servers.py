@@ -39,9 +39,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, routes: dict[str, Behaviour], otherwise: Behaviour, host: str) -> None:
+    def __init__(self, routes: dict[str, Behaviour], otherwise: Behaviour, host: str, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, 0), Handler)
+        super().__init__((host, port), Handler)
         self.routes = routes
         self.otherwise = otherwise
         self.asked: list[tuple[str, dict[str, str]]] = []
@@ -59,10 +59,14 @@ class Server(http.server.ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def running(
-    routes: dict[str, Behaviour], otherwise: Behaviour | None = None, host: str = "127.0.0.1"
+    routes: dict[str, Behaviour],
+    otherwise: Behaviour | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
 ) -> Iterator[Server]:
     """Serve ``routes`` until the block ends; what hangs is let go then."""
-    server = Server(routes, otherwise or reply(404, b'{"detail":"Not Found"}'), host)
+    server = Server(routes, otherwise or reply(404, b'{"detail":"Not Found"}'), host, port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

@@ -134,8 +134,8 @@ def test_how_often_the_cache_was_full_within_a_minute() -> None:
 
 
 def test_latencies_come_from_the_difference_of_the_histograms() -> None:
-    before = Histogram({0.1: 50.0, 1.0: 60.0, float("inf"): 60.0}, 10.0)
-    after = Histogram({0.1: 50.0, 1.0: 69.0, float("inf"): 70.0}, 30.0)
+    before = Histogram.of({0.1: 50.0, 1.0: 60.0, float("inf"): 60.0}, 10.0)
+    after = Histogram.of({0.1: 50.0, 1.0: 69.0, float("inf"): 70.0}, 30.0)
     seen = after.since(before)
     assert (seen.count, seen.total) == (10, 20)
     assert seen.within(0.9) == 1.0
@@ -175,6 +175,7 @@ def test_a_server_that_was_started_again_begins_a_new_window() -> None:
     seen = played(PAGE, PAGE, None, FRESH, moved(FRESH, "num_requests_total", 1))
     assert (seen.restarts, seen.several) == (1, False)
     facts = facts_of(seen)
+    assert f"{seen.place}: 1 of {seen.asked} times no page: HTTP 503" in facts.notes
     assert facts.value("window.finished_requests") == 1
     assert facts.value("window.retractions_per_minute") == 0
     assert any("started again" in note for note in facts.notes)
