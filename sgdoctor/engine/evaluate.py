@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from sgdoctor import vocabulary
 from sgdoctor.engine import releases
 from sgdoctor.engine.expr import Truth
 from sgdoctor.engine.expr_tree import NO_FACTS
@@ -175,6 +176,12 @@ def _one_evidence(name: str, fact: Known) -> Evidence:
 def _named(facts: Facts, names: Iterable[str]) -> list[str]:
     """Return the names of facts, each with what the finding is about by its value, where it tells that."""
     return [" ".join([name, *facts.vocabulary.subjects(name, facts.value(name))]) for name in names]
+
+
+def subjects(finding: Finding) -> list[str]:
+    """Return what a finding is about, where its facts name that: flags, packages, files."""
+    known = vocabulary.load()
+    return [text for each in finding.evidence for text in known.subjects(each.fact, each.value)]
 
 
 def fingerprint(code: str, subject: str, names: Iterable[str]) -> str:

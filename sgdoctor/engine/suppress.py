@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from sgdoctor import vocabulary
 from sgdoctor.config import Config, Suppression
+from sgdoctor.engine.evaluate import subjects
 from sgdoctor.engine.model import Finding, Outcome, Result
 from sgdoctor.engine.rules import CompiledRule
 
@@ -112,8 +112,7 @@ def _names(suppression: Suppression, finding: Finding | None) -> bool:
     """Whether all flags, packages or files that a finding names are those of the suppression."""
     if finding is None or not suppression.about:
         return True
-    known = vocabulary.load()
-    named = [text for each in finding.evidence for text in known.subjects(each.fact, each.value)]
+    named = subjects(finding)
     return bool(named) and all(any(fnmatchcase(text, one) for one in suppression.about) for text in named)
 
 

@@ -14,6 +14,8 @@ from sgdoctor.collect import installed_release, launch, launch_kinds
 from sgdoctor.collect.launch import LaunchCommand
 from sgdoctor.engine import rules as packs
 from sgdoctor.engine import select as selection
+from sgdoctor.engine.evaluate import subjects
+from sgdoctor.engine.model import Finding
 from sgdoctor.engine.rules import CompiledRule
 from sgdoctor.engine.suppress import Suppressor
 from sgdoctor.errors import UsageError
@@ -74,7 +76,8 @@ def plan(sources: Sources, *, unsafe: bool = False, say: Say = lambda _what: Non
     )
     if repaired is not None:
         say("checking the repaired file")
-        _must_pass(found, judged, _judge_text(sources, repaired, rules, suppressor))
+        still = _must_pass(found, judged, _judge_text(sources, repaired, rules, suppressor))
+        found = msgspec.structs.replace(found, still=still)
     return found
 
 
@@ -161,23 +164,32 @@ def _judge_text(
         )
 
 
-def _must_pass(found: Plan, before: _Judged, after: _Judged) -> None:
-    """Raise UsageError when the repaired file still has what was repaired, or has what it had not."""
+def _must_pass(found: Plan, before: _Judged, after: _Judged) -> tuple[str, ...]:
+    """Return the codes that were followed and are still found, for what is not changed.
+
+    Raises UsageError when the repaired file still has what was repaired, or has what it had not.
+    """
+    kept = {change.code for change in (*found.left, *found.unsafe)}
+    still = dict[str, None]()
     for old, new in zip(before.reports, after.reports, strict=True):
         known = {finding.code for finding in old.findings}
+        followed = [finding for finding in new.findings if finding.code in found.codes]
         wrong = {finding.code for finding in new.findings if finding.code not in known}
-        wrong |= {finding.code for finding in new.findings if finding.code in _followed(found, old)}
+        wrong |= {one.code for one in followed if one.code not in kept and _repaired(found, one)}
         if wrong:
             raise UsageError(
                 f"{found.path}: the repaired file would have {', '.join(sorted(wrong))}; nothing was "
                 "written. sgdoctor check says what to do by hand"
             )
+        still.update(dict.fromkeys(finding.code for finding in followed))
+    return tuple(still)
 
 
-def _followed(found: Plan, report: DeploymentReport) -> set[str]:
-    """Return the codes of which all that was found on a server was repaired."""
-    kept = {change.code for change in (*found.left, *found.unsafe)}
-    return {finding.code for finding in report.findings if finding.code in found.codes} - kept
+def _repaired(found: Plan, finding: Finding) -> bool:
+    """Whether a finding is about something that was repaired; one that names nothing may be."""
+    named = {text.partition("=")[0] for text in subjects(finding)}
+    done = {change.before.split()[0].partition("=")[0] for change in found.changes if change.before}
+    return not named or bool(named & done)
 
 
 # --- what to do ---------------------------------------------------------------------------------------------

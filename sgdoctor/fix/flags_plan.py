@@ -43,7 +43,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     ``repaired`` is its new text, null where nothing is changed; ``changes`` are in it, or, where ``by_hand``
     says why the file is not written, to be made by hand. ``left`` are changes that are not made, with the
-    reason; ``unsafe`` those that --unsafe makes. ``undecided``: why rules on flags could not be decided.
+    reason; ``unsafe`` those that --unsafe makes. ``still`` are the codes that are found in the repaired text,
+    too, for what is not changed. ``undecided``: why rules on flags could not be decided.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class Plan(msgspec.Struct, frozen=True):
     repaired: str | None = None
     by_hand: str | None = None
     undecided: str | None = None
+    still: tuple[str, ...] = ()
 
     @property
     def codes(self) -> tuple[str, ...]:

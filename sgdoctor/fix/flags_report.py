@@ -38,8 +38,9 @@ class FlagsReport(msgspec.Struct, frozen=True, kw_only=True):
     """What can be done for a launch file, and whether it was.
 
     ``diff`` is that of the file without its secrets, empty where nothing is repaired. ``backup`` is the
-    folder that keeps what the file was. ``by_hand`` says why the file is not rewritten, ``undecided`` why
-    rules on flags could not be decided.
+    folder that keeps what the file was. ``still_found`` are rules that were followed and find something in
+    the repaired text, too: what is not changed. ``by_hand`` says why the file is not rewritten,
+    ``undecided`` why rules on flags could not be decided.
     """
 
     schema: Literal["sgdoctor-fix-flags-1"]
@@ -49,6 +50,7 @@ class FlagsReport(msgspec.Struct, frozen=True, kw_only=True):
     by_hand: str | None
     undecided: str | None
     edits: tuple[Edit, ...]
+    still_found: tuple[str, ...]
     diff: str
 
 
@@ -71,6 +73,7 @@ def report(plan: Plan, record: Record | None) -> FlagsReport:
             for state, changes in parts
             for change in changes
         ),
+        still_found=plan.still,
         diff=plan.diff(),
     )
 

@@ -53,7 +53,13 @@ def end(plan: Plan, record: Record | None, encoding: str = "utf-8") -> list[Line
     told = [""]
     if plan.hides():
         told.append(f"A line that holds a secret stands in the diff as {redact.REDACTED}.")
-    told.append(f"The repaired file was checked: {', '.join(plan.codes)} no longer there, nothing new.")
+    gone = [code for code in plan.codes if code not in plan.still]
+    told.append(
+        "The repaired file was checked: "
+        + f"{', '.join(gone)} no longer there, " * bool(gone)
+        + f"{', '.join(plan.still)} still there for what is not changed, " * bool(plan.still)
+        + "nothing new."
+    )
     if record is None:
         told.append("Nothing was written: add --write.")
     else:

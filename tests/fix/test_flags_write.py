@@ -25,7 +25,8 @@ def repair(sgdoctor, tmp_path):  # noqa: F811
     state = {"XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "200"}
 
     def run(script, *arguments):
-        return sgdoctor("fix", "--flags", "--launch", script, "--assume", OLD, *arguments, **state)
+        release = () if "--assume" in arguments else ("--assume", OLD)
+        return sgdoctor("fix", "--flags", "--launch", script, *release, *arguments, **state)
 
     run.undo = lambda: sgdoctor("fix", "--undo", **state)
     return run
@@ -214,6 +215,23 @@ def test_json_says_what_is_left_and_why(repair, script):
 
     assert ("ARG101", 1, "--tensor-parallelism 4", None, "left", False) in told
     assert all(each["why"] for each in report["edits"] if each["state"] == "left")
+
+
+def test_what_the_check_of_the_repaired_file_still_finds_is_said(repair, script):
+    """The comment in the list is a word that the server gets: ARG101 stays, for it alone."""
+    text = 'A="\n --stream-output\n --model-path /m  # the model\n"\npython3 -m sglang.launch_server $A\n'
+    script.write_text(text)
+    new = ("--assume", "sglang.version=0.5.20")
+
+    done = repair(script, *new, "--write")
+
+    assert done.returncode == 0, done.stderr
+    assert script.read_text() == text.replace("--stream-output", "--incremental-streaming-output")
+    assert "was checked: ARG101 still there for what is not changed, nothing new." in done.stdout
+
+    script.write_text(text)
+    report, told = edits(repair(script, *new, "--format", "json"))
+    assert (report["still_found"], [each[0] for each in told]) == (["ARG101"], ["ARG101"])
 
 
 def test_json_of_a_file_that_is_not_rewritten(repair, tmp_path):
