@@ -24,6 +24,7 @@ _ANSWERS = re.compile(rb"INFO:     \S+ - \"|Health check (?:failed\.|request rec
 _PAUSES = re.compile(
     rb"/(?:pause|continue)_generation|/(?:release|resume)_memory_occupation|/update_weights_"
 )
+_BANNER = re.compile(log_grammar.INTERESTING["banner"])
 _DP_WORKER = re.compile(rb"(?<![A-Z_])DP\d+")  # not MOE_DP
 
 
@@ -150,9 +151,18 @@ class Follower:
                 continue
             self.lines += 1
             self.spoke |= not _ANSWERS.search(line) or bool(_PAUSES.search(line))
-            if b" batch" in line or b"Retract requests" in line:
+            if _BANNER.search(line):
+                self._start_over()
+            elif b" batch" in line or b"Retract requests" in line:
                 for record in log_text.records(line[: log_read.LONGEST_LINE], self._form):
                     self._record(record)
+
+    def _start_over(self) -> None:
+        """Forget what an earlier start did."""
+        if self.batches or self.retracted:
+            self._note("the server was started again while it was watched; what it did before is left out")
+        self.batches.clear()
+        self.retracted.clear()
 
     def _record(self, record: Record) -> None:
         text = record.text[:_LOOKED_AT]

@@ -185,3 +185,14 @@ def test_what_cannot_be_followed_is_refused(name: str, said: str, tmp_path: Path
     (tmp_path / "server.log.gz").write_bytes(gzip.compress(b"[2026-11-30 05:50:01] Decode batch\n"))
     with pytest.raises(UsageError, match=said):
         Follower(name if name == "-" else str(tmp_path / name))
+
+
+def test_what_the_server_did_before_it_was_started_again_is_left_out(follower: Follower, log: Path) -> None:
+    add(log, decode(running=60) + RETRACT.format(""))
+    follower.read_on()
+    add(log, "[2026-11-30 05:50:05] server_args=ServerArgs(model_path='/m', tp_size=1)\n" + decode(running=2))
+    follower.read_on()
+    facts = facts_of(follower)
+    assert facts.value("window.running_requests") == 2
+    assert facts.value("window.retractions_per_minute") == 0
+    assert any("started again while it was watched" in note for note in follower.notes)
