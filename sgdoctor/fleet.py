@@ -114,10 +114,16 @@ def check(
 
     def one(url: str) -> tuple[_Server, dict[str, str]]:
         single = msgspec.structs.replace(sources, url=url, urls=())
-        (gathered,) = gather.gather(single, patterns, lambda _what: None)
+        (gathered,) = gather.gather(single, patterns, watched)
         with judging:
             kept = _kept(url, gathered, _shared(judge(gathered, alone), undecided))
             return kept, dict(_values(gathered.facts))
+
+    def watched(what: str) -> None:
+        """Show the progress of watching, which is the same at all of them."""
+        before, bar, over = what.rpartition("[")
+        if bar and before.startswith("watching"):
+            say(f"watching {len(urls)} servers {bar}{over}")
 
     say(f"asking {len(urls)} servers")
     servers: dict[str, _Server] = {}

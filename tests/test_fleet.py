@@ -150,6 +150,17 @@ def test_several_servers_are_watched_at_the_same_time(monkeypatch: pytest.Monkey
         assert any("3.0 requests running, 0.0 waiting" in note for note in each.notes)
 
 
+def test_watching_several_shows_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sgdoctor.collect.window.PERIOD", 0.05)
+    monkeypatch.setattr("sgdoctor.watching.LEAST", 0.0)
+    shown: list[str] = []
+    with fleet(routes(), routes()) as urls:
+        examine.check(Sources(urls=tuple(urls), watch=0.3), progress=shown.append)
+    bars = [what for what in shown if "%" in what]
+    assert all(bar.startswith("watching 2 servers [") for bar in bars)
+    assert bars[-1] == f"watching 2 servers [{'=' * 20}] 100%"
+
+
 def test_a_url_that_is_named_twice_is_asked_once() -> None:
     with running(routes()) as there:
         report = check(
