@@ -253,3 +253,35 @@ def test_json_holds_no_secret(repair, script):
 
     assert edits(done)[1][0][0] == "ARG109"
     assert "squeamish" not in done.stdout
+
+
+ODD_PLACES = r"""
+K=squeamish-1
+bash <<EOF
+KEY=squeamish-2
+python3 -m sglang.launch_server --api-key squeamish-3 \\
+  --admin-api-key \$KEY --model-path /m --stream-output
+python3 -m sglang.launch_server --port 2 \\
+  --api-key \\
+  squeamish-4 \\
+  --admin-api-key $K --model-path /m --stream-output
+EOF
+env -S "python3 -m sglang.launch_server --port 3 --api-key squeamish-5 --stream-output --model-path /m"
+bash <<< "python3 -m sglang.launch_server --port 4 --api-key 'squeamish-6' --stream-output --model-path /m"
+P=$(python3 -m sglang.launch_server --port 5 --api-key squeamish-7 --stream-output --model-path /m)
+xargs -I{} python3 -m sglang.launch_server --port 6 --api-key squeamish-8{} --stream-output --model-path /m
+getkey() { local f=/run/k; echo "squeamish-9$(cat $f)"; }
+python3 -m sglang.launch_server --port 7 --api-key "$(getkey)" --stream-output --model-path /m
+python3 -m sglang.launch_server --port 8 --stream-output --model-path /m --api-key $(printf %s \
+   squeamish-10)
+"""
+
+
+def test_secrets_in_odd_places_are_neither_shown_nor_lost(repair, script):
+    script.write_text(ODD_PLACES)
+
+    done = [repair(script), repair(script, "--format", "json"), repair(script, "--write")]
+
+    assert [each.returncode for each in done] == [0, 0, 0]
+    assert "squeamish" not in "".join(each.stdout + each.stderr for each in done)
+    assert script.read_text() == ODD_PLACES.replace("--stream-output", "--incremental-streaming-output")
