@@ -72,6 +72,8 @@ def _notes(reading: Reading) -> Iterable[str]:
     yield f"{reading.name}: {recognized} of {of} lines recognized{grammar}"
     if reading.events.starts > 1:
         yield f"{reading.name}: the server starts {reading.events.starts} times; this is about the last"
+    elif reading.begins > 1:
+        yield f"{reading.place(reading.begins)}: the server starts again here; what comes before is left out"
     banner = reading.events.run.banner
     if banner and not banner.value.complete:
         yield f"{reading.place(banner.line)}: the end of the start-up banner is missing"

@@ -121,6 +121,8 @@ def test_a_rotated_log_begins_in_the_middle() -> None:
     again = logs.read(middle + DIED, SOUGHT)
     assert again.value("log.has_start") is True
     assert again.value("log.starts") == 1
+    line = middle.count(b"\n") + 1
+    assert f"server.log:{line}: the server starts again here; what comes before is left out" in again.notes
     assert again.value("log.decode_batches") == 0
     assert again.matches.keys() == {"FILES", "MEMORY"}
     still_starting = middle + DIED[: DIED.index(b"Scheduler hit an exception")]
