@@ -91,7 +91,7 @@ def watch(live: Gathered, sources: Sources, say: Progress) -> None:
     if seen.pages:
         place = f"{where.url}/metrics for {seen.seconds:.3g} s" if where is not None else what
         live.looked.append(Looked("metrics", place, "partly" if seen.missed else "understood", seen.last))
-    if where is not None and seen.last_kind in http_get.NOT_REACHED:
+    if where is not None and (seen.last_kind in http_get.NOT_REACHED or _silent(seen, where)):
         _gone(facts, where, seen.last_kind, seen.last)
     if seen.cut_short and seen.seconds < LEAST:
         facts.notes.append(f"{what}: interrupted after {seen.seconds:.1f} s, too short to tell anything")
@@ -120,14 +120,25 @@ def _stands_still(seen: Window) -> bool:
     return bool(last.running) and worked == [0, 0]
 
 
+def _silent(seen: Window, where: Target) -> bool:
+    """Whether there is no answer any more, or a proxy's that has none; a page may be late, and pages slow."""
+    from sgdoctor.collect import http_get, window
+
+    nothing = seen.last_kind in ("timeout", "broken") or seen.last.startswith("HTTP 5")
+    if not nothing or seen.in_a_row < 2:
+        return False
+    answer = http_get.get(where, "/v1/models", window.REQUEST_SECONDS)
+    return answer.status is None or answer.status >= 500
+
+
 def _gone(facts: Facts, where: Target, kind: str, said: str) -> None:
     """Correct the status of a server that answered at first and does not any more."""
     for name in ("server.status", "server.health", "server.listens"):
         facts.drop(name)
     facts.set("server.status", "unreachable", source="http", place=f"{where.url}/metrics")
     facts.set("server.health", None, source="http", place=f"{where.url}/metrics")
-    if kind == "refused":
-        facts.set("server.listens", False, source="http", place=f"{where.url}/metrics")
+    if kind in ("refused", "timeout"):
+        facts.set("server.listens", kind == "timeout", source="http", place=f"{where.url}/metrics")
     facts.notes.append(f"{where.url}: went away while it was watched: {said}")
 
 

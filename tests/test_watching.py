@@ -171,6 +171,54 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(name, seconds)
 
 
+def silent_after(answers: int, then: servers.Behaviour) -> servers.Behaviour:
+    """Answer with so many metrics pages, and then otherwise."""
+    left = answers
+
+    def behave(handler: Handler) -> None:
+        nonlocal left
+        left -= 1
+        (reply(200, PAGE.encode(), "text/plain") if left >= 0 else then)(handler)
+
+    return behave
+
+
+@pytest.mark.parametrize("then", [servers.hang, servers.close, reply(502, b"<html>Bad Gateway</html>")])
+def test_a_server_that_answers_no_more_is_not_called_ready(
+    then: servers.Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window, "REQUEST_SECONDS", 0.2)
+    routes = sglang()
+
+    def models(handler: Handler) -> None:
+        late = handler.server.paths.count("/metrics") >= 3
+        (then if late else routes["/v1/models"])(handler)
+
+    with running({**routes, "/metrics": silent_after(3, then), "/v1/models": models}) as there:
+        report = watched(there.url, seconds=1.5)
+    assert report.summary.status == "unreachable"
+    assert any("went away while it was watched" in note for note in report.notes)
+
+
+def test_a_server_whose_pages_alone_come_no_more_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "REQUEST_SECONDS", 0.2)
+    with running({**sglang(), "/metrics": silent_after(3, servers.hang)}) as there:
+        report = watched(there.url, seconds=1.5)
+    assert report.summary.status == "busy"
+    assert any("times no page: no answer within 0.2 s" in note for note in report.notes)
+
+
+def test_a_page_that_is_late_once_is_no_server_that_is_gone() -> None:
+    """The last page of the window, for one."""
+    with running({**sglang(), "/metrics": silent_after(3, servers.close)}) as there:
+        (report,) = examine.check(
+            Sources(url=there.url, watch=3600.0),
+            progress=lambda _said: there.paths.count("/metrics") > 3 and watching.end(),
+        ).deployments
+        watching.begin()
+    assert report.summary.status == "busy"
+
+
 FAILS = servers.slowly(0.4, reply(503))
 ANSWERED = '[2026-11-30 23:59:31] INFO:     127.0.0.1:40460 - "POST /generate HTTP/1.1" 200 OK\n'
 

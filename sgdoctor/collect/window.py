@@ -122,7 +122,8 @@ class Window(msgspec.Struct):
     """What came of watching a server for ``seconds``.
 
     ``pages`` are those since the last restart, the oldest first; ``missed`` counts the questions that got no
-    page; ``why`` the last of these did not, ``last`` the same of the last question (empty: it did).
+    page, ``in_a_row`` those at the end; ``why`` the last of these did not, ``last`` the same of the last
+    question (empty: it did).
     ``several``: pages of more than one server came in turn, or one page of several. ``cut_short``: it was
     ended before its time. ``logs`` read on meanwhile.
     """
@@ -132,6 +133,7 @@ class Window(msgspec.Struct):
     pages: list[Page] = []
     asked: int = 0
     missed: int = 0
+    in_a_row: int = 0
     why: str = ""
     last: str = ""
     last_kind: str = ""
@@ -144,6 +146,7 @@ class Window(msgspec.Struct):
     def miss(self, why: str, kind: str = "") -> None:
         """Note that a question got no page."""
         self.missed += 1
+        self.in_a_row += 1
         self.why = self.last = why
         self.last_kind = kind
 
@@ -200,6 +203,7 @@ def _ask(where: Target, window: Window, began: float) -> None:
     if window.pages and page.running is None and window.pages[-1].running is not None:
         window.miss("a page without the scheduler's numbers")  # a server before its first batch, too
         return
+    window.in_a_row = 0
     window.several |= page.mixed
     if window.pages and page.of_another(window.pages[-1]):
         # A server that is started again answers nothing for longer than a period.
