@@ -202,6 +202,8 @@ SIMPLE = st.one_of(
     st.just("shift"),
     st.just("unset A"),
     st.just('unset "ARR[0]"'),
+    st.sampled_from(["IFS=/", "IFS=", "unset IFS"]),
+    WORDS.filter(lambda words: "'" not in words).map(lambda words: f"bash <<< 'sglang serve {words}'"),
 )
 STATEMENT = st.one_of(
     SIMPLE,
