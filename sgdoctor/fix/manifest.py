@@ -261,7 +261,7 @@ def _adopt(staged: Path, like: Path) -> None:
     mode = stat.S_IMODE(model.st_mode)
     try:
         os.chown(staged, model.st_uid, model.st_gid)
-    except PermissionError:
+    except OSError:
         mode &= 0o777  # set-uid means something else for another owner
     staged.chmod(mode)
 
