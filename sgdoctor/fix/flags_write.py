@@ -52,16 +52,16 @@ def write(found: Plan) -> Record:
 def _refuse(named: Path, path: Path) -> None:
     """Raise UsageError for a file that is protected, or that a new file in its place would not equal."""
     now, user = path.stat(), os.geteuid()
-    if not now.st_mode & 0o222 or not os.access(path, os.W_OK):
-        mode = f"{stat.S_IMODE(now.st_mode):o}"
-        raise UsageError(
-            f"{named} is write-protected (mode {mode}): nothing was written; chmod u+w {named}, then again"
-        )
     groups = {os.getegid(), *os.getgroups()}
     if user and (now.st_uid != user or now.st_gid not in groups):
         raise UsageError(
             f"{named} belongs to user {now.st_uid} and group {now.st_gid}, which a new file of user {user} "
-            "would not: nothing was written; run it as its owner"
+            f"would not: nothing was written; run it as user {now.st_uid} in group {now.st_gid}"
+        )
+    if not now.st_mode & 0o222 or not os.access(path, os.W_OK):
+        mode = f"{stat.S_IMODE(now.st_mode):o}"
+        raise UsageError(
+            f"{named} is write-protected (mode {mode}): nothing was written; chmod u+w {named}, then again"
         )
     if now.st_nlink > 1:
         raise UsageError(
