@@ -20,6 +20,8 @@ LEAST, MOST = 5.0, 3600.0  # seconds
 # SGLang gives its scheduler 20 s for /health (SGLANG_HEALTH_CHECK_TIMEOUT, 0.5.7 to 0.5.23).
 HEALTH_SECONDS = 25.0
 BAR = 20  # characters
+# What a proxy says when nothing is behind it.
+_OF_PROXIES = ("HTTP 502", "HTTP 503", "HTTP 504")
 
 
 class _Ending:
@@ -124,11 +126,11 @@ def _silent(seen: Window, where: Target) -> bool:
     """Whether there is no answer any more, or a proxy's that has none; a page may be late, and pages slow."""
     from sgdoctor.collect import http_get, window
 
-    nothing = seen.last_kind in ("timeout", "broken") or seen.last.startswith("HTTP 5")
-    if not nothing or seen.in_a_row < 2:
+    nothing = seen.last_kind in ("timeout", "broken") or seen.last in _OF_PROXIES
+    if not nothing or not seen.pages or seen.in_a_row < 2:
         return False
     answer = http_get.get(where, "/v1/models", window.REQUEST_SECONDS)
-    return answer.status is None or answer.status >= 500
+    return answer.status is None or answer.said in _OF_PROXIES
 
 
 def _gone(facts: Facts, where: Target, kind: str, said: str) -> None:

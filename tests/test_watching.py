@@ -208,6 +208,13 @@ def test_a_server_whose_pages_alone_come_no_more_is_there(monkeypatch: pytest.Mo
     assert any("times no page: no answer within 0.2 s" in note for note in report.notes)
 
 
+def test_a_server_that_fails_all_the_time_did_not_go_away() -> None:
+    with running({}, otherwise=reply(500, b"boom")) as there:
+        report = watched(there.url)
+    assert report.summary.status == "unhealthy"
+    assert not any("went away" in note for note in report.notes)
+
+
 def test_a_page_that_is_late_once_is_no_server_that_is_gone() -> None:
     """The last page of the window, for one."""
     with running({**sglang(), "/metrics": silent_after(3, servers.close)}) as there:

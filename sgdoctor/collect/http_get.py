@@ -104,7 +104,7 @@ def get(where: Target, path: str, seconds: float) -> Answer:
     try:
         answer = patience.within(seconds, lambda: _get(where, path, seconds))
     except TimeoutError:
-        answer = Answer(path, "timeout", f"no answer within {seconds:g} s")
+        answer = Answer(path, "timeout", f"no answer within {seconds:.3g} s")
     except Exception as error:  # noqa: BLE001 (whatever a broken server makes a client do)
         answer = Answer(path, "broken", redact.text(f"{type(error).__name__}: {error}"))
     return msgspec.structs.replace(answer, seconds=time.monotonic() - started)
@@ -171,8 +171,8 @@ def _failed(path: str, error: Exception, seconds: float) -> Answer:
         ("Failed to resolve", "unresolved", "the host name is not known"),
         ("No route to host", "unroutable", "no route to the host"),
         ("Network is unreachable", "unroutable", "no route to the host"),
-        ("ConnectTimeoutError", "unroutable", f"no connection within {min(CONNECT_SECONDS, seconds):g} s"),
-        ("Read timed out", "timeout", f"no answer within {seconds:g} s"),
+        ("ConnectTimeoutError", "unroutable", f"no connection within {min(CONNECT_SECONDS, seconds):.3g} s"),
+        ("Read timed out", "timeout", f"no answer within {seconds:.3g} s"),
         ("IncompleteRead", "broken", "the answer was cut off"),
         ("RemoteDisconnected", "broken", "the connection was closed without an answer"),
         ("Connection reset", "broken", "the connection was reset"),
