@@ -12,6 +12,10 @@ FILLERS = frozenset({"xargs", "parallel"})
 _INPUTS = re.compile(r"::::?\+?")
 _OF_PARALLEL = re.compile(r"\{[0-9#%./]*\}")
 _OF_XARGS = re.compile(r"-[a-zA-Z0-9]*I(.*)|-i(.*)|--replace(?:=(.*))?", re.DOTALL)
+# Options of xargs with a value in the next word
+_VALUED = frozenset(
+    "-a --arg-file -d --delimiter -E -L -n --max-args -P --max-procs -s --max-chars".split()
+)
 _SPLIT = re.compile(r"-[a-zA-Z0]*S|--split-string=?")
 _TAKES_WORD = ("-u", "--unset", "-C", "--chdir")
 _KEYS = re.compile(r"(?:\\[nr]|\\015|\\012|\^M|[\r\n])+\Z")
@@ -35,7 +39,11 @@ def filled(name: str, words: Sequence[Word]) -> list[Word]:
 
 def _replaced(words: Sequence[Word]) -> re.Pattern[str] | None:
     """Return what xargs replaces, null when it adds its input at the end."""
+    value = False
     for word, after in zip(words, [*words[1:], None], strict=False):
+        if not value and not word.text.startswith("-"):
+            return None  # the command, whose options are its own
+        value = not value and word.text in _VALUED
         option = _OF_XARGS.fullmatch(word.text)
         if option is not None:
             given = next((part for part in option.groups() if part), "")

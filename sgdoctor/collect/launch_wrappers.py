@@ -23,7 +23,7 @@ _TALKERS = frozenset(
 _REMOTE = frozenset({"ssh", "kubectl", "oc", "pdsh", "gcloud"})
 _HELP = ("-h", "--help")
 _PYTHON = re.compile(r"(?:.*/)?(?:python[0-9.]*|pypy3?)")
-_LOGIN = re.compile(r"\S*ssh(?: -[BbcDEeFIiJLlmOopQRSWw] \S+| -\S+)* [^-\s]\S*")
+_LOGIN = re.compile(r"\S*ssh(?: -[BbcDEeFIiJLlmOopQRSWw] [^-\s]\S*| -\S+)* [^-\s]\S*")
 # Commands that run the rest of their words in a way of their own.
 _HAND_ON = frozenset({*ENGINES, *SHELLS, *_REMOTE, *FILLERS})
 _ASSIGNMENT = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")

@@ -27,6 +27,12 @@ FILLED = {
     f"seq 2 | xargs -I % sh -c '{SERVER} --port 300% --tp 2'": ["--port", "?300%", "--tp", "2"],
     f"seq 2 | xargs -i {SERVER} --port {{}}": ["--port", "?{}"],
     f"seq 2 | xargs --replace=X {SERVER} --port X": ["--port", "?X"],
+    f"seq 2 | xargs -n 1 docker run -it --gpus all image {SERVER} --tp 2 --port": [
+        "--tp",
+        "2",
+        "--port",
+        "?{}",
+    ],
     f"parallel -j2 {SERVER} --port {{}} ::: 1 2": ["--port", "?{}"],
     f"parallel -j2 {SERVER} --port ::: 1 2": ["--port", "?{}"],
     f"parallel '{SERVER} --port 300{{1}} --tp {{2}}' ::: 0 1 :::+ 2 4": ["--port", "?300{1}", "--tp", "?{2}"],
@@ -66,6 +72,7 @@ REMOTE = {
     f"ssh node 'cat > run.sh' <<EOF\n{SERVER}\nEOF\n": False,
     f"ssh -p 22 node cat <<EOF\n{SERVER}\nEOF\n": False,
     f"cat <<EOF | ssh node\n{SERVER}\nEOF\n": False,
+    f"ssh {'-p ' * 99}22 node cat <<EOF\n{SERVER}\nEOF\n": False,
 }
 
 
