@@ -195,13 +195,13 @@ def _paused(facts: Facts, reading: Reading) -> None:
     """Set which request stopped the scheduler and was not taken back, where the log shows requests at all."""
     run = reading.events.run
     facts.set("log.pauses", run.paused, source="log", place=reading.name)
-    if run.pauses:
+    left_out = run.banner.value.values.get("uvicorn_access_log_exclude_prefixes") if run.banner else None
+    paths = [f"/{name}" for pair in log_grammar.PAUSES.items() for name in pair]
+    hidden = any(path.startswith(str(prefix)) for path in paths for prefix in left_out or () if prefix)
+    if run.pauses and not hidden:
         what, line = next(iter(run.pauses.items()))
         facts.set("log.paused", what, source="log", place=reading.place(line))
-        return
-    left_out = run.banner.value.values.get("uvicorn_access_log_exclude_prefixes") if run.banner else None
-    hidden = any("/pause_generation".startswith(str(prefix)) for prefix in left_out or () if prefix)
-    if hidden or not (reading.head.answers or reading.tail.answers):
+    elif hidden or not (reading.head.answers or reading.tail.answers):
         facts.set_unknown("log.paused", f"{reading.name} does not show all requests")
     else:
         facts.set("log.paused", None, source="log", place=reading.name)

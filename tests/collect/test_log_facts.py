@@ -224,6 +224,14 @@ def test_what_stopped_the_scheduler(requests: list[str], paused: str | None) -> 
         assert not logs.read(hidden + told).known("log.paused")
 
 
+@pytest.mark.parametrize("hidden", ["/release", "/continue", "/resume_memory_occupation"])
+def test_what_a_log_leaves_out_of_a_pause_leaves_it_open(hidden: str) -> None:
+    banner = f"server_args=ServerArgs(model_path='/m', uvicorn_access_log_exclude_prefixes=['{hidden}'])"
+    for request in ("generate", "pause_generation"):
+        facts = logs.read(stamped(banner) + REQUEST.format(request, "200 OK"))
+        assert not facts.known("log.paused")
+
+
 def test_a_pause_that_was_refused_is_none() -> None:
     facts = logs.read(
         stamped("server_args={'model_path': '/m'}") + REQUEST.format("pause_generation", "401 Unauthorized")
