@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sgdoctor.collect import log_text
 from sgdoctor.collect.log_text import Record
 from sgdoctor.upstream import log_grammar, server_args_text
 from sgdoctor.upstream.server_args_text import Banner
@@ -22,7 +23,6 @@ _LONGEST_BANNER = 1 << 18
 _LONGEST_PATH = 1 << 14
 _KEYS = ("api_key", "admin_api_key")
 _RETRACTIONS = re.compile(rb"Retract requests\. #retracted_reqs: (\d{1,9})")
-_DP_WORKER = re.compile(rb"(?<![A-Z_])DP\d+")  # not MOE_DP
 
 
 class Seen(msgspec.Struct):
@@ -75,8 +75,7 @@ def requests_retracted(retractions: Iterable[tuple[bytes, Retractions]]) -> int:
     """Return how many requests were retracted: the ranks of one DP worker retract the same ones."""
     workers: dict[bytes, int] = {}
     for ranks, seen in retractions:
-        worker = _DP_WORKER.search(ranks)
-        key = worker[0] if worker else b""
+        key = log_text.dp_worker(ranks)
         workers[key] = max(workers.get(key, 0), seen.requests)
     return sum(workers.values())
 

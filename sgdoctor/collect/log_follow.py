@@ -8,6 +8,8 @@ from math import isfinite
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from sgdoctor.collect import log_read, log_text
 from sgdoctor.collect.log_text import Form, Record
 from sgdoctor.errors import UsageError
@@ -25,7 +27,13 @@ _PAUSES = re.compile(
     rb"/(?:pause|continue)_generation|/(?:release|resume)_memory_occupation|/update_weights_"
 )
 _BANNER = re.compile(log_grammar.INTERESTING["banner"])
-_DP_WORKER = re.compile(rb"(?<![A-Z_])DP\d+")  # not MOE_DP
+# What decode lines say, by the name of the measure; beside these how full the KV cache is.
+_MEASURES = {
+    "running_requests": "#running-req",
+    "queued_requests": "#queue-req",
+    "accept_length": "accept len",
+    "decode_throughput": "gen throughput (token/s)",
+}
 
 
 def can_grow(name: str) -> None:
@@ -36,29 +44,61 @@ def can_grow(name: str) -> None:
         raise UsageError(f"--watch: {name} is compressed and does not grow: name the log itself")
 
 
+class Numbers(msgspec.Struct):
+    """What several lines say of a measure: how many they are, their sum, the largest."""
+
+    count: int = 0
+    total: float = 0.0
+    largest: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean of at least one."""
+        return self.total / self.count
+
+    def add(self, value: float) -> None:
+        """Take one more line."""
+        self.count += 1
+        self.total += value
+        self.largest = max(self.largest, value)
+
+
 class Batches:
-    """What the batch lines of one DP worker add up to; ``times``: when each decode line was read."""
+    """What the batch lines of one DP worker add up to.
+
+    ``decode`` holds what the decode lines say of each measure, added up by the time at which they were read:
+    a server may write hundreds of them a second.
+    """
 
     def __init__(self) -> None:
-        self.decode: list[dict[str, float]] = []
-        self.times: list[float] = []
+        self.decode: dict[str, dict[float, Numbers]] = {}
         self.new_tokens = 0.0
         self.cached_tokens = 0.0
+
+    def decoded(self, at: float, values: dict[str, float]) -> None:
+        """Take a decode line."""
+        told = {measure: values[name] for measure, name in _MEASURES.items() if name in values}
+        used = [value for name, value in values.items() if name.endswith("usage")]
+        if used:  # hybrid models report one for each pool, and the fullest counts
+            told["token_usage"] = max(used)
+        for measure, value in told.items():
+            self.decode.setdefault(measure, {}).setdefault(at, Numbers()).add(value)
 
 
 class Follower:
     """Reads what a log gets from now on.
 
     ``batches`` holds what its DP workers wrote, ``retracted`` how many requests each rank says had to leave
-    the KV cache, ``lines`` how many lines there were, ``spoke`` whether any was more than an answer to a
-    request or a failed health check, ``notes`` what happened to the file. Raises UsageError when there is no
-    such file, or it is none that grows.
+    the KV cache, both since ``since``, the time of the last start; ``lines`` how many lines there were,
+    ``spoke`` whether any was more than an answer to a request or a failed health check, ``notes`` what
+    happened to the file. Raises UsageError when there is no such file, or it is none that grows.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines = 0
         self.spoke = False
+        self.since = 0.0
         self.batches: dict[bytes, Batches] = {}
         self.retracted: dict[bytes, int] = {}
         self.notes: list[str] = []
@@ -93,7 +133,8 @@ class Follower:
         """How many requests were retracted; the ranks of one DP worker retract the same ones."""
         workers: dict[bytes, int] = {}
         for ranks, number in self.retracted.items():
-            workers[_worker(ranks)] = max(workers.get(_worker(ranks), 0), number)
+            worker = log_text.dp_worker(ranks)
+            workers[worker] = max(workers.get(worker, 0), number)
         return sum(workers.values())
 
     def read_on(self, at: float = 0.0) -> None:
@@ -151,9 +192,7 @@ class Follower:
                 continue
             self.lines += 1
             self.spoke |= not _ANSWERS.search(line) or bool(_PAUSES.search(line))
-            if _BANNER.search(line):
-                self._start_over()
-            elif b" batch" in line or b"Retract requests" in line:
+            if b" batch" in line or b"Retract requests" in line or _BANNER.search(line):
                 for record in log_text.records(line[: log_read.LONGEST_LINE], self._form):
                     self._record(record)
 
@@ -161,32 +200,30 @@ class Follower:
         """Forget what an earlier start did."""
         if self.batches or self.retracted:
             self._note("the server was started again while it was watched; what it did before is left out")
+        self.since = self._at
         self.batches.clear()
         self.retracted.clear()
 
     def _record(self, record: Record) -> None:
         text = record.text[:_LOOKED_AT]
+        if _BANNER.search(text):
+            self._start_over()
+            return
         if b"Retract requests" in text:
             requests = log_grammar.retracted(text.decode(errors="replace"))
             self.retracted[record.ranks] = self.retracted.get(record.ranks, 0) + requests
             return
-        seen = self.batches.setdefault(_worker(record.ranks), Batches())
+        seen = self.batches.setdefault(log_text.dp_worker(record.ranks), Batches())
         values = {
             name: number
             for name, said in log_grammar.batch(text.decode(errors="replace")).items()
             if (number := _number(said)) is not None
         }
         if b"Decode batch" in text[:_BATCH_WITHIN]:
-            seen.decode.append(values)
-            seen.times.append(self._at)
+            seen.decoded(self._at, values)
         elif b"Prefill batch" in text[:_BATCH_WITHIN]:
             seen.new_tokens += values.get("#new-token", 0.0)
             seen.cached_tokens += values.get("#cached-token", 0.0)
-
-
-def _worker(ranks: bytes) -> bytes:
-    found = _DP_WORKER.search(ranks)
-    return found[0] if found else b""
 
 
 def _number(text: str) -> float | None:

@@ -17,6 +17,7 @@ _STAMP = re.compile(
     rb"(?:\[|^)(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})?)"
     rb"((?: (?:DP|PP|ATTN_CP|MOE_DP|DCP|TP|EP)\d+)*)(?: encode_(?:server|dp_worker\[\d+\]))?\] ?"
 )
+_DP_WORKER = re.compile(rb"(?<![A-Z_])DP\d+")  # not MOE_DP
 # Records from before configure_logger: WARNING server_args.py:1543: text
 _LEVEL_AND_FILE = re.compile(rb"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w./-]+\.py:\d+: ")
 # A time of another logging configuration (SGLANG_LOGGING_CONFIG_PATH), at the start of a line
@@ -144,6 +145,12 @@ def _split(segment: bytes, found: list[Record], *, first: bool) -> None:
         found.append(Record(stamp[1], stamp[2].strip(), segment[start:end], stamped=True))
 
 
+def dp_worker(ranks: bytes) -> bytes:
+    """Return the data-parallel worker among a record's ranks, empty where there is one server alone."""
+    found = _DP_WORKER.search(ranks)
+    return found[0] if found else b""
+
+
 def without_transport(line: bytes) -> bytes:
     """Return ``line`` without what container runtimes, journals and wrapping programs put in front of it."""
     for _ in range(3):
@@ -157,7 +164,7 @@ def without_transport(line: bytes) -> bytes:
 def _unwrap_json(line: bytes) -> bytes:
     try:
         members = json.loads(line)
-    except ValueError:  # cut off
+    except (ValueError, RecursionError):  # cut off, or no log's
         start = _JSON_LINE.match(line)
         return plain(line[start.end() :] if start else line, Form(json=True))
     if isinstance(members, dict):

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from sgdoctor.facts import Facts, Unknown
 
 if TYPE_CHECKING:  # every check says what needs a window, and few have one
-    from sgdoctor.collect.log_follow import Follower
+    from sgdoctor.collect.log_follow import Batches, Follower, Numbers
     from sgdoctor.collect.window import Histogram, Page, Window
 
 NEEDS = "needs --watch"
 _THIRDS = 3
 _LEAST_PAGES = 6  # below that, the beginning and the end are not told apart
 _MINUTE = 60.0
+_LEAST_SECONDS = 5.0  # of a rate: one event in less would look like many
 _SHARE = 0.9
 _SEVERAL = "several servers answered, in turn or with one page: name each by its own URL, not what they share"
 
@@ -74,14 +75,20 @@ def told(facts: Facts) -> str:
     return f"in {value('window.seconds'):.0f} s: {', '.join(parts)}" if parts else ""
 
 
+def length(seconds: float) -> str:
+    """Return a time as people write it: 0.6 s, 3600 s."""
+    return f"{round(seconds, 1):g} s"
+
+
 def _why(window: Window) -> str:
     if window.without_metrics:
         return "the server has no metrics page (--enable-metrics)"
     if window.several:
         return f"{window.place}: {_SEVERAL}"
+    meanwhile = f"in {length(window.seconds)}"
     if len(window.pages) < 2:
-        return f"too few metrics pages in {window.seconds:g} s" + (f": {window.last}" if window.last else "")
-    return f"nothing of it happened in {window.seconds:g} s"
+        return f"too few metrics pages {meanwhile}" + (f": {window.last}" if window.last else "")
+    return f"nothing of it happened {meanwhile}"
 
 
 class _Setter:
@@ -92,6 +99,7 @@ class _Setter:
         self.window = window
         self.pages = window.pages if not window.several else []
         self.seconds = self.pages[-1].at - self.pages[0].at if self.pages else 0.0
+        self.log_seconds = window.seconds - max((log.since for log in window.logs), default=0.0)
 
     def put(self, name: str, value: float | None, metric: str) -> None:
         if value is not None:
@@ -101,7 +109,7 @@ class _Setter:
     def put_log(self, name: str, value: float | None) -> None:
         if value is not None and not self.facts.known(f"window.{name}"):
             names = ", ".join(log.name for log in self.window.logs)
-            self._set(name, value, "log", f"{names}: its last {self.window.seconds:.0f} s")
+            self._set(name, value, "log", f"{names}: its last {self.log_seconds:.0f} s")
 
     def _set(self, name: str, value: float, source: str, place: str) -> None:
         spec = self.facts.vocabulary.spec(f"window.{name}")
@@ -166,26 +174,20 @@ class _Setter:
                 "window.log_silent", silent, source="log", place=", ".join(log.name for log in logs)
             )
         workers = [worker for log in logs for worker in log.batches.values()]
-        decode = [values for one in workers for values in one.decode]
-        if not decode and not any(one.new_tokens + one.cached_tokens for one in workers):
+        if not any(one.decode or one.new_tokens + one.cached_tokens for one in workers):
             return
-        self.put_log("seconds", self.window.seconds)
-        if decode:
-            usages = [usage(values) for values in decode]
-            used = _known(usages)
-            self.put_log("token_usage", mean(used) if used else None)
-            self.put_log("token_usage_peak", max(used) if used else None)
-            for name, key in (
-                ("running_requests", "#running-req"),
-                ("queued_requests", "#queue-req"),
-                ("decode_throughput", "gen throughput (token/s)"),
-            ):
-                self.put_log(name, _summed([one.decode for one in workers], key))
-            lengths = _known(values.get("accept len") for values in decode)
-            self.put_log("accept_length", mean(lengths) if lengths else None)
-        self.put_log(
-            "retractions_per_minute", sum(log.retractions for log in logs) * _MINUTE / self.window.seconds
-        )
+        self.put_log("seconds", self.log_seconds)
+        for name in ("running_requests", "queued_requests", "decode_throughput"):
+            means = [_mean_of(told) for one in workers if (told := _numbers(name, [one]))]
+            self.put_log(name, sum(means) if means else None)
+        if used := _numbers("token_usage", workers):
+            self.put_log("token_usage", _mean_of(used))
+            self.put_log("token_usage_peak", max(each.largest for each in used))
+        if lengths := _numbers("accept_length", workers):
+            self.put_log("accept_length", _mean_of(lengths))
+        if self.log_seconds >= _LEAST_SECONDS:
+            retracted = sum(log.retractions for log in logs)
+            self.put_log("retractions_per_minute", retracted * _MINUTE / self.log_seconds)
         cached = sum(one.cached_tokens for one in workers)
         prompts = cached + sum(one.new_tokens for one in workers)
         self.put_log("prompt_tokens", prompts)
@@ -201,15 +203,13 @@ def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def usage(values: dict[str, float]) -> float | None:
-    """Return the share of the fullest pool: hybrid models report one for each."""
-    return max((value for name, value in values.items() if name.endswith("usage")), default=None)
+def _numbers(measure: str, workers: Iterable[Batches]) -> list[Numbers]:
+    return [numbers for one in workers for numbers in one.decode.get(measure, {}).values()]
 
 
-def _summed(workers: Sequence[list[dict[str, float]]], key: str) -> float | None:
-    """Return the sum over the DP workers of each one's mean."""
-    means = [mean(found) for one in workers if (found := _known(values.get(key) for values in one))]
-    return sum(means) if means else None
+def _mean_of(numbers: Sequence[Numbers]) -> float:
+    """Return the mean over all lines."""
+    return sum(each.total for each in numbers) / sum(each.count for each in numbers)
 
 
 def _growth(values: list[float]) -> float | None:

@@ -8,14 +8,13 @@ from typing import TypeVar
 
 from sgdoctor.collect.log_follow import Batches
 from sgdoctor.collect.window import Histogram, Page, Window
-from sgdoctor.collect.window_facts import mean, usage
+from sgdoctor.collect.window_facts import mean
 from sgdoctor.facts import Series
 
 MOST_POINTS = 120
 _MINUTE = 60.0
 
 Points = list[tuple[float, float]]
-Line = dict[str, float]
 Item = TypeVar("Item")
 
 
@@ -49,13 +48,13 @@ _BETWEEN: tuple[tuple[str, str, Callable[[Page, Page], float | None]], ...] = (
     ("first_token_seconds", "s", lambda one, two: _latency(two.first_token.since(one.first_token))),
     ("between_tokens_seconds", "s", lambda one, two: _latency(two.between_tokens.since(one.between_tokens))),
 )
-# What the decode lines of a log say, summed over the DP workers; of the KV cache the fullest counts.
-_LINES: tuple[tuple[str, str, Callable[[Line], float | None], Callable[[list[float]], float]], ...] = (
-    ("running_requests", "requests", lambda line: line.get("#running-req"), sum),
-    ("queued_requests", "requests", lambda line: line.get("#queue-req"), sum),
-    ("token_usage", "share", usage, max),
-    ("accept_length", "tokens", lambda line: line.get("accept len"), mean),
-    ("decode_throughput", "tokens/s", lambda line: line.get("gen throughput (token/s)"), sum),
+# What the decode lines of a log say, and how the DP workers are taken together.
+_LINES: tuple[tuple[str, str, Callable[[list[float]], float]], ...] = (
+    ("running_requests", "requests", sum),
+    ("queued_requests", "requests", sum),
+    ("token_usage", "share", max),
+    ("accept_length", "tokens", mean),
+    ("decode_throughput", "tokens/s", sum),
 )
 
 
@@ -70,8 +69,8 @@ def of(window: Window) -> list[Series]:
     place = ", ".join(log.name for log in window.logs)
     workers = [worker for log in window.logs for worker in log.batches.values() if worker.decode]
     found += [
-        Series(name, unit, place, _thinned(_points(workers, read, together)))
-        for name, unit, read, together in _LINES
+        Series(name, unit, place, _thinned(_points(name, workers, together)))
+        for name, unit, together in _LINES
         if name not in told
     ]
     return [series for series in found if len(series.points) > 1]
@@ -102,21 +101,11 @@ def _bounds(pages: Sequence[Page]) -> list[Page]:
     return bounds
 
 
-def _points(
-    workers: Sequence[Batches],
-    read: Callable[[Line], float | None],
-    together: Callable[[list[float]], float],
-) -> Points:
+def _points(measure: str, workers: Sequence[Batches], together: Callable[[list[float]], float]) -> Points:
     """Return a measure at each reading of the logs at which every worker had written of it."""
-    each = []
-    for worker in workers:
-        told: dict[float, list[float]] = {}
-        for at, line in zip(worker.times, worker.decode, strict=True):
-            if (value := read(line)) is not None:
-                told.setdefault(at, []).append(value)
-        each.append(told)
+    each = [worker.decode.get(measure, {}) for worker in workers]
     times = sorted(set.intersection(*(set(told) for told in each))) if each else []
-    return [(at, together([mean(told[at]) for told in each])) for at in times]
+    return [(at, together([told[at].mean for told in each])) for at in times]
 
 
 def _thinned(points: Points) -> Points:

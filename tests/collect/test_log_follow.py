@@ -128,7 +128,8 @@ def test_a_log_that_is_rotated_is_read_on_in_the_new_file(follower: Follower, lo
     add(log.with_suffix(".log.1"), decode(running=3))  # the server still has the old file open
     log.write_text(decode(running=4))
     follower.read_on()
-    assert [one["#running-req"] for one in follower.batches[b""].decode] == [1, 2, 3, 4]
+    (running,) = follower.batches[b""].decode["running_requests"].values()
+    assert (running.count, running.total, running.largest) == (4, 1 + 2 + 3 + 4, 4)
     assert follower.notes == [f"{log}: was rotated while it was watched; both files were read"]
 
 
@@ -149,7 +150,8 @@ def test_a_log_that_is_copied_and_cut_short_is_read_from_its_new_beginning(
     os.truncate(log, 0)
     add(log, decode(running=2))
     follower.read_on()
-    assert [one["#running-req"] for one in follower.batches[b""].decode] == [1, 2]
+    (running,) = follower.batches[b""].decode["running_requests"].values()
+    assert (running.count, running.total) == (2, 1 + 2)
     assert "cut short" in follower.notes[0]
     assert facts_of(follower).notes[0] == follower.notes[0]
 
@@ -196,3 +198,40 @@ def test_what_the_server_did_before_it_was_started_again_is_left_out(follower: F
     assert facts.value("window.running_requests") == 2
     assert facts.value("window.retractions_per_minute") == 0
     assert any("started again while it was watched" in note for note in follower.notes)
+
+
+BANNER = "[2026-11-30 05:50:05] server_args=ServerArgs(model_path='/m', tp_size=1)\n"
+
+
+def test_what_happens_in_a_minute_is_told_of_the_time_since_the_start(follower: Follower, log: Path) -> None:
+    add(log, decode() + RETRACT.format(""))
+    follower.read_on(10.0)
+    add(log, BANNER)
+    follower.read_on(30.0)
+    add(log, decode() + RETRACT.format(""))
+    follower.read_on(60.0)
+    facts = facts_of(follower)
+    assert facts.value("window.seconds") == 30
+    assert facts.value("window.retractions_per_minute") == 4
+    assert not facts_of(follower, 32.0).known("window.retractions_per_minute")  # 2 s tell no rate
+
+
+def test_a_client_that_sends_a_log_starts_no_server(follower: Follower, log: Path) -> None:
+    """With --log-requests-level 3 the whole of what was asked stands in the log."""
+    add(log, decode(running=5))
+    add(log, f"[2026-11-30 05:50:04] Receive: obj=GenerateReqInput(text={BANNER.strip()!r})\n")
+    follower.read_on()
+    assert facts_of(follower).value("window.running_requests") == 5
+    assert follower.notes == []
+
+
+def test_a_server_that_writes_a_line_a_step_takes_no_more_memory(follower: Follower, log: Path) -> None:
+    """--decode-log-interval 1: what is kept grows with the time, and not with the lines."""
+    for at in range(3):
+        add(log, decode(running=at) * 500)
+        follower.read_on(float(at))
+    (worker,) = follower.batches.values()
+    assert {measure: len(told) for measure, told in worker.decode.items()} == dict.fromkeys(
+        ("running_requests", "queued_requests", "accept_length", "decode_throughput", "token_usage"), 3
+    )
+    assert facts_of(follower).value("window.running_requests") == 1

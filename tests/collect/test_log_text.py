@@ -153,6 +153,8 @@ def test_json_lines() -> None:
     ]
     cut = b'{"log":"[2026-01-02 03:04:05] \\"GET'
     assert [record.text for record in log_text.records(cut, form)] == [b'"GET']
+    endless = b'{"log": ' + b"[" * 100_000
+    assert [record.text for record in log_text.records(endless, form)] == [endless]
 
 
 def test_what_a_pattern_finds_in_a_record_it_finds_in_the_block() -> None:
