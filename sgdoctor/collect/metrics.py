@@ -27,6 +27,8 @@ _READ = (
     "context_len",
 )
 _MIXED = "the metrics of several servers on one page"
+# What is larger, or no number, nobody has counted.
+_LARGEST = 1e18
 _LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
@@ -83,7 +85,8 @@ def read_metrics(facts: Facts, text: str, place: str) -> None:
 
     def put(name: str, metric: str, combine: Callable[[list[float]], float], *, ranks: bool = True) -> None:
         samples = page.get(metric, [])
-        values = by_rank(samples) if ranks else finite(samples)
+        # The tokenizer's have other labels (is_streaming), and no ranks.
+        values = by_rank(samples) if ranks else [sample.value for sample in samples]
         if not values and ranks and metric.endswith("_total") and "num_running_reqs" in page:
             values = [0.0]
         if not values:
@@ -106,12 +109,13 @@ def read_metrics(facts: Facts, text: str, place: str) -> None:
 def page_of(text: str, names: Iterable[str]) -> dict[str, list[Sample]]:
     """Return the page's samples of SGLang with these names, by name, without its prefix.
 
-    A page has hundreds of others, most of them the buckets of histograms, which are not taken apart.
+    A page has hundreds of others, most of them the buckets of histograms, which are not taken apart. Samples
+    whose value is no number (NaN, infinite) are left out.
     """
     page: dict[str, list[Sample]] = {}
     wanted = re.compile(rf"^[ \t]*sglang[:_](?:{'|'.join(names)})(?=[ \t{{]).*$", re.MULTILINE)
     for sample in parse("\n".join(wanted.findall(text))):
-        if sample.name.startswith("sglang:"):
+        if sample.name.startswith("sglang:") and abs(sample.value) < _LARGEST:
             page.setdefault(sample.name.removeprefix("sglang:"), []).append(sample)
     return page
 
@@ -130,18 +134,12 @@ def mixed(page: Mapping[str, list[Sample]]) -> str | None:
     return None
 
 
-def finite(samples: list[Sample]) -> list[float]:
-    """Return the values of a metric of the tokenizer: it has other labels (is_streaming), and no ranks."""
-    return [sample.value for sample in samples if math.isfinite(sample.value)]
-
-
 def by_rank(samples: list[Sample]) -> list[float]:
     """Return one value a data-parallel rank: its tensor and pipeline ranks count the same requests."""
     ranks: dict[str, float] = {}
     for sample in samples:
         rank = sample.labels.get("dp_rank", "")
-        if math.isfinite(sample.value):
-            ranks[rank] = max(sample.value, ranks.get(rank, -math.inf))
+        ranks[rank] = max(sample.value, ranks.get(rank, -math.inf))
     return list(ranks.values())
 
 

@@ -226,7 +226,7 @@ def read_page(text: str, at: float) -> Page:
         return metrics.by_rank(found)
 
     def counted(name: str) -> float | None:
-        values = metrics.finite(samples.get(name, []))
+        values = [each.value for each in samples.get(name, [])]
         return sum(values) if values else None
 
     def tokens(mode: str) -> float | None:

@@ -78,7 +78,7 @@ class Drawn(NamedTuple):
 
 def drawn(series: Sequence[Series]) -> list[tuple[Chart, list[Drawn]]]:
     """Return what there is to draw, a chart each."""
-    by_name = {each.name: each for each in series}
+    by_name = {each.name: each for each in series if each.points}  # a snapshot may hold one without
     charts = []
     for chart in CHARTS:
         factor = _FACTORS.get(chart.unit, 1.0)

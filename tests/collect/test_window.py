@@ -331,6 +331,20 @@ def test_a_page_that_never_comes_has_no_more_time_than_a_request(
     assert seen.last == "no answer within 0.2 s"
 
 
+@pytest.mark.parametrize(("seconds", "said"), [(0.6, "0.6 s"), (7.4012, "7.4 s"), (3600.02, "3600 s")])
+def test_times_are_written_out(seconds: float, said: str) -> None:
+    assert window_facts.length(seconds) == said
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "1e308"])
+@pytest.mark.parametrize("name", ["num_requests_total", "num_queue_reqs", "time_to_first_token_seconds_sum"])
+def test_what_is_no_number_is_not_on_the_page(name: str, value: str) -> None:
+    broken = re.sub(rf"^(sglang:{name}\{{[^}}]*\}}) \S+$", rf"\1 {value}", PAGE, flags=re.MULTILINE)
+    assert broken != PAGE
+    page = window.read_page(broken, 1.0)
+    assert page == window.read_page(without(PAGE, name), 1.0)
+
+
 def test_a_page_of_hundreds_of_megabytes_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_get, "MAX_BYTES", 2**21)
     seen = watched(servers.endless, 0.05)

@@ -145,6 +145,12 @@ def test_a_line_is_interrupted_where_nothing_is_known(watched):
     assert [line.count("M") for line in lines] == [2] * 4
 
 
+def test_a_measure_without_points_is_not_drawn(deployment):
+    """A snapshot may hold one."""
+    text = html.render(Report.of([deployment(series=[Series("token_usage", "share", "somewhere", [])])]))
+    assert "<svg" not in text
+
+
 def test_a_log_line_stands_among_its_neighbours_once(finding, deployment):
     evidence = [
         Evidence("log.match", "out of memory", "log", "server.log:65", 4),
