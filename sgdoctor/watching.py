@@ -22,6 +22,7 @@ HEALTH_SECONDS = 25.0
 BAR = 20  # characters
 # What a proxy says when nothing is behind it.
 _OF_PROXIES = ("HTTP 502", "HTTP 503", "HTTP 504")
+_NOT_YET = ("unreachable", "starting")
 
 
 class _Ending:
@@ -90,10 +91,14 @@ def watch(live: Gathered, sources: Sources, say: Progress) -> None:
         asked = facts.known("server.status") or _unanswered(facts)
         if where is not None and asked and seconds >= HEALTH_SECONDS and _stands_still(seen):
             _ask_again(facts, where)
+        if where is not None and _answers(seen) and facts.value("server.status") in _NOT_YET:
+            _came(facts, where)
     if seen.pages:
-        place = f"{where.url}/metrics for {seen.seconds:.3g} s" if where is not None else what
+        place = f"{where.url}/metrics for {window_facts.length(seen.seconds)}" if where is not None else what
         live.looked.append(Looked("metrics", place, "partly" if seen.missed else "understood", seen.last))
-    if where is not None and (seen.last_kind in http_get.NOT_REACHED or _silent(seen, where)):
+    was_there = bool(seen.pages) or facts.value("server.status") != "unreachable"
+    gone = seen.last_kind in http_get.NOT_REACHED and was_there
+    if where is not None and (gone or _silent(seen, where)):
         _gone(facts, where, seen.last_kind, seen.last)
     if seen.cut_short and seen.seconds < LEAST:
         facts.notes.append(f"{what}: interrupted after {seen.seconds:.1f} s, too short to tell anything")
@@ -120,6 +125,24 @@ def _stands_still(seen: Window) -> bool:
     first, last = seen.pages[0], seen.pages[-1]
     worked = [last.counted(name, first) for name in ("decoded_tokens", "prefilled_tokens")]
     return bool(last.running) and worked == [0, 0]
+
+
+def _answers(seen: Window) -> bool:
+    """Whether the server itself answered the last question."""
+    return seen.without_metrics or (bool(seen.pages) and not seen.last)
+
+
+def _came(facts: Facts, where: Target) -> None:
+    """Correct the status of a server that answered nothing at first, or was not ready."""
+    from sgdoctor.collect import http_get
+
+    before = facts.value("server.status")
+    _take(facts, where, http_get.get(where, "/health", HEALTH_SECONDS))
+    if before == "unreachable" and facts.value("server.status") != before:
+        facts.drop("server.listens")
+        facts.notes.append(
+            f"{where.url}: came up while it was watched; its flags and model were not asked for: check again"
+        )
 
 
 def _silent(seen: Window, where: Target) -> bool:

@@ -226,6 +226,43 @@ def test_a_page_that_is_late_once_is_no_server_that_is_gone() -> None:
     assert report.summary.status == "busy"
 
 
+def test_a_server_that_was_never_there_did_not_go_away() -> None:
+    with running({}) as there:
+        pass
+    report = watched(there.url)
+    assert report.summary.status == "unreachable"
+    assert not any("went away" in note for note in report.notes)
+
+
+def test_a_server_that_comes_up_meanwhile_is_not_called_unreachable() -> None:
+    with running({}) as gone:
+        pass
+    with contextlib.ExitStack() as stack:
+        started: list[servers.Server] = []
+
+        def progress(said: str) -> None:
+            if "%" in said and not started:
+                started.append(stack.enter_context(running(sglang(), port=gone.server_address[1])))
+
+        (report,) = examine.check(Sources(url=gone.url, watch=0.6), progress=progress).deployments
+    assert report.summary.status == "busy"
+    assert any("came up while it was watched" in note for note in report.notes)
+
+
+def test_a_server_that_gets_ready_meanwhile_is_not_called_starting() -> None:
+    """/health says 503 until the warm-up request was answered."""
+    answers = [reply(503), reply(200)]
+
+    def health(handler: Handler) -> None:
+        answers.pop(0)(handler)
+
+    routes = {**sglang(), "/health": health}
+    with running(routes) as there:
+        report = watched(there.url)
+    assert report.summary.status == "busy"
+    assert not any("came up" in note for note in report.notes)
+
+
 FAILS = servers.slowly(0.4, reply(503))
 ANSWERED = '[2026-11-30 23:59:31] INFO:     127.0.0.1:40460 - "POST /generate HTTP/1.1" 200 OK\n'
 
