@@ -104,7 +104,7 @@ def _serving(facts: Facts) -> _State | None:
         names = ("metrics.running_requests", "metrics.queued_requests")
     if facts.missing(*names):
         return _State("ready", read)
-    inputs = (*read, *names)
+    inputs = (*read, *names, *(("window.worked_tokens",) if facts.known("window.worked_tokens") else ()))
     worked, (running, queued) = facts.value("window.worked_tokens"), (facts.value(name) for name in names)
     if worked == 0 and facts.value("window.seconds") >= _HANG_SECONDS:
         running = 0  # the gauge is as old as the last batch's record, half a minute at most

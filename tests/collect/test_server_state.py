@@ -106,6 +106,13 @@ def test_states(known: dict[str, Any], state: str | None) -> None:
     assert facts.known("server.waiting_for") == (state is not None)
 
 
+def test_tokens_that_decide_are_named_beside_a_gauge_that_is_old() -> None:
+    facts = judged({**READY, **WINDOW, "window.running_requests": 3.0, "window.queued_requests": 0.0,
+                    "window.worked_tokens": 0})  # fmt: skip
+    assert facts.value("server.state") == "idle"
+    assert "window.worked_tokens" in facts.get("server.state").inputs
+
+
 @pytest.mark.parametrize(
     ("known", "waits"),
     [
