@@ -66,7 +66,8 @@ def _evaluate(rule: CompiledRule, facts: Facts, subject: str) -> Result:
     if problem.truth.value is False:
         return Result(rule.code, Outcome.PASS)
     read |= problem.truth.facts
-    return Result(rule.code, Outcome.FAIL, _finding(rule, facts, read, subject))
+    about = (text for name in sorted(read) for text in facts.vocabulary.subjects(name, facts.value(name)))
+    return Result(rule.code, Outcome.FAIL, _finding(rule, facts, read, subject), about=tuple(about))
 
 
 def _unknown(rule: CompiledRule, decision: _Decision) -> Result:
@@ -179,7 +180,7 @@ def _named(facts: Facts, names: Iterable[str]) -> list[str]:
 
 
 def subjects(finding: Finding) -> list[str]:
-    """Return what a finding is about, where its facts name that: flags, packages, files."""
+    """Return what a finding is about, where its evidence names that; what is derived is no evidence."""
     known = vocabulary.load()
     return [text for each in finding.evidence for text in known.subjects(each.fact, each.value)]
 

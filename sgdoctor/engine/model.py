@@ -121,3 +121,4 @@ class Result(msgspec.Struct, frozen=True):
     finding: Finding | None = None
     missing: tuple[str, ...] = ()  # the facts that an undecided rule lacks
     reason: str | None = None  # why it is undecided, does not apply or broke
+    about: tuple[str, ...] = ()  # the flags, packages or files that the finding's facts name

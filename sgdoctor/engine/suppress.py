@@ -11,7 +11,6 @@ from typing import NamedTuple
 import msgspec
 
 from sgdoctor.config import Config, Suppression
-from sgdoctor.engine.evaluate import subjects
 from sgdoctor.engine.model import Finding, Outcome, Result
 from sgdoctor.engine.rules import CompiledRule
 
@@ -59,7 +58,7 @@ class Suppressor:
                 for at, one in enumerate(self.suppressions)
                 if self._codes[at] == result.code
                 and self._covers(one, subject)
-                and _names(one, result.finding)
+                and _names(one, result)
                 and self._noted(at, result)
                 and not self._ended(one)
             ]
@@ -108,12 +107,16 @@ class Suppressor:
         return ways
 
 
-def _names(suppression: Suppression, finding: Finding | None) -> bool:
+def _names(suppression: Suppression, result: Result) -> bool:
     """Whether all flags, packages or files that a finding names are those of the suppression."""
-    if finding is None or not suppression.about:
+    if result.finding is None or not suppression.about:
         return True
-    named = subjects(finding)
-    return bool(named) and all(any(fnmatchcase(text, one) for one in suppression.about) for text in named)
+    patterns = suppression.about
+    return bool(result.about) and all(_like_any(text, patterns) for text in result.about)
+
+
+def _like_any(text: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
 
 
 def _like(pattern: str | None, texts: Iterable[str]) -> bool:

@@ -97,6 +97,21 @@ def test_a_deployment_without_a_model_is_of_no_model(pack, tmp_path):
     assert judge.split(results(pack), Subject("x"))[1] == []
 
 
+@pytest.mark.parametrize(
+    ("about", "covered"), [(["pil*"], True), (["numpy", "pillow"], True), (["num*"], False)]
+)
+def test_a_package_that_a_derived_fact_names_is_what_a_finding_is_about(tmp_path, about, covered):
+    facts, real = Facts(), rules.load()
+    known = {"sglang.version": "0.5.12", "torch.version": "2.11.0", "packages.complete": True}
+    for name, value in known.items():
+        facts.set(name, value, source="test", place="here")
+    wrong = [{"name": "pillow", "installed": "9.0", "required": "11.0"}]
+    facts.derive("packages.mismatched", wrong, ["packages.complete"])
+    judge = suppressor(real, tmp_path, of("ENV104", about=about))
+    _, muted = judge.split(evaluate([real.get("ENV104")], facts), STAGING)
+    assert [each.finding.code for each in muted] == ["ENV104"] * covered
+
+
 def test_the_day_after_its_last_it_counts_again_and_that_is_said(pack, tmp_path):
     yesterday = dt.date(2026, 11, 30)
     judge = suppressor(pack, tmp_path, of(until=yesterday))
