@@ -48,7 +48,6 @@ class Answer(msgspec.Struct, frozen=True):
     said: str
     status: int | None = None
     body: bytes = b""
-    content_type: str = ""
     server: str = ""
     seconds: float = 0.0
 
@@ -145,7 +144,6 @@ def _read(path: str, response: requests.Response) -> Answer:
         "answered",
         f"HTTP {status}",
         status,
-        content_type=response.headers.get("content-type", ""),
         server=redact.text(response.headers.get("server", "").strip())[:80],
     )
     if 300 <= status < 400:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["script", "unit", "dockerfile", "yaml"]
 
-_SHEBANG = re.compile(r"#!.*")
 _SECTION = re.compile(r"\[(Unit|Service|Install|Container|Kube|Pod|X-[A-Za-z-]+)\]\s*$")
 _FROM = re.compile(r"(?im)^[ \t]*FROM[ \t]+\S")
 _DOCKERFILE = re.compile(r"(?i)(FROM|ARG)[ \t]+\S")

@@ -11,8 +11,6 @@ from sgdoctor.tune.kernel import QUANTIZED
 from sgdoctor.tune.routing import Routing
 from sgdoctor.tune.space import Config, Problem
 
-GEMMS = ("up", "down", "up_sorted")
-
 FP8_LARGEST = 448.0
 
 
