@@ -48,6 +48,8 @@ def settle(facts: Facts, command: LaunchCommand | None) -> None:
         changed,
         deaths,
         derive,
+        graphs,
+        heads,
         piecewise,
         placement,
         switches,
@@ -78,6 +80,8 @@ def settle(facts: Facts, command: LaunchCommand | None) -> None:
     requirements.derive(facts, requirements.of_release(version) if version else None)
     piecewise.derive(facts)
     attention.derive(facts)
+    heads.derive(facts)
+    graphs.derive(facts)
     changed.derive(facts)
     _longer_context(facts)
     _triton_build(facts)

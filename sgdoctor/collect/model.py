@@ -68,6 +68,7 @@ def read_model(facts: Facts, path: Path, overrides: Mapping[str, Any] | None = N
     reader.number("model.hidden_size", text, ("hidden_size", "n_embd", "d_model"))
     reader.put("model.intermediate_size", _number(text.get("intermediate_size")))
     reader.number("model.layers", text, ("num_hidden_layers", "n_layer", "num_layers", "n_layers"))
+    reader.number("model.attention_heads", text, ("num_attention_heads",))
     reader.kv_heads(text)
     reader.dtype(config, text)
     reader.context(text)

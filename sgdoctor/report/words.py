@@ -67,6 +67,7 @@ _PHRASES = {
     "model.moe_intermediate_size": "expert width {}",
     "model.hidden_size": "hidden size {}",
     "model.layers": "{} layers",
+    "model.attention_heads": "{} attention heads",
     "model.kv_heads": "{} KV heads",
     "model.dtype": "{}",
     "model.quantization": "quantization {}",

@@ -45,13 +45,11 @@ def effective(facts: Facts) -> None:
     _model_name(facts)
     if not _asked_at_all(facts):
         return
-    version = facts.value("sglang.version")
-    release = catalogue.resolve(version) if version else None
-    releases = [release] if release is not None else _all_releases()
+    releases = candidates(facts)
     names = [name for name in facts.vocabulary.specs if name.startswith("arg.")]
     for name in dict.fromkeys([*names, *(f"arg.{dest}" for dest in ALSO)]):
         if not facts.known(name):
-            _derive(facts, name.removeprefix("arg."), releases, in_doubt=release is None)
+            _derive(facts, name.removeprefix("arg."), releases, in_doubt=len(releases) > 1)
     _model_name(facts)
 
 
@@ -60,9 +58,14 @@ def _asked_at_all(facts: Facts) -> bool:
     return any(name.startswith("asked.") for name, _ in facts.items()) or facts.known(FLAGS_KNOWN)
 
 
-def _all_releases() -> list[Release]:
-    found = (catalogue.resolve(version) for version in catalogue.releases())
-    return [release for release in found if release is not None]
+def candidates(facts: Facts) -> list[Release]:
+    """Return the release in use; all there are where it is not known, or not in the catalogue."""
+    version = facts.value("sglang.version")
+    release = catalogue.resolve(version) if version else None
+    if release is not None:
+        return [release]
+    found = (catalogue.resolve(each) for each in catalogue.releases())
+    return [each for each in found if each is not None]
 
 
 def predict(facts: Facts, dest: str, release: Release) -> tuple[Any, list[str]]:

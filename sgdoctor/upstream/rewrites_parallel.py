@@ -13,7 +13,7 @@ from typing import Any
 from sgdoctor.upstream.asked_view import Open, View
 
 # Prefill context parallelism of DeepSeek models sets attention DP, EP and the all-to-all backend.
-_CONTEXT_PARALLEL = (
+CONTEXT_PARALLEL = (
     "enable_nsa_prefill_context_parallel",  # up to 0.5.12
     "enable_dsa_prefill_context_parallel",  # 0.5.13 to 0.5.19
     "enable_prefill_context_parallel",  # 0.5.13 to 0.5.19
@@ -39,7 +39,7 @@ def dp_size(view: View) -> int:
     view.unset("dwdp_size")
     if not view.since("0.5.22"):
         return int(view.plain("dp_size"))
-    view.unset(*_CONTEXT_PARALLEL)
+    view.unset(*CONTEXT_PARALLEL)
     if view.asked("enable_dp_attention") and view.plain("attn_dp_size") == 1:
         return 1
     return int(view.plain("dp_size"))
@@ -47,7 +47,7 @@ def dp_size(view: View) -> int:
 
 def attn_dp_size(view: View) -> int:
     """From 0.5.22 on: as asked, or --dp-size with the deprecated --enable-dp-attention (parallel_hook.py)."""
-    view.unset("dwdp_size", *_CONTEXT_PARALLEL)
+    view.unset("dwdp_size", *CONTEXT_PARALLEL)
     own = int(view.plain("attn_dp_size"))
     if own == 1 and view.asked("enable_dp_attention"):
         return int(view.plain("dp_size"))
@@ -68,7 +68,7 @@ def enable_dp_attention(view: View) -> bool:
         return False
     if view.asked("enable_dp_attention"):
         return True
-    view.unset(*_CONTEXT_PARALLEL)
+    view.unset(*CONTEXT_PARALLEL)
     if not view.since("0.5.8") and str(view.use("model.architecture")).startswith("Deepseek"):
         raise Open("sparse attention may switch it on")
     return False
@@ -81,7 +81,7 @@ def moe_a2a_backend(view: View) -> str:
     SGLANG_OPT_USE_DEEPGEMM_MEGA_MOE forces megamoe in 0.5.12 to 0.5.17, --moe-runner-backend megamoe from
     0.5.18 on; ascend_tp becomes none (0.5.16+). From 0.5.23 on a MiniMax-M3 in NVFP4 chooses megamoe.
     """
-    view.unset("dwdp_size", *_CONTEXT_PARALLEL)
+    view.unset("dwdp_size", *CONTEXT_PARALLEL)
     backend = str(view.plain("moe_a2a_backend"))
     if view.is_set("enable_deepep_waterfill"):
         backend = "deepep"
@@ -117,7 +117,7 @@ def moe_dp_size(view: View) -> int:
 
 def attn_cp_size(view: View) -> int:
     """As asked, but computed with prefill context parallelism (0.5.10+)."""
-    view.unset(*_CONTEXT_PARALLEL)
+    view.unset(*CONTEXT_PARALLEL)
     return int(view.plain("attn_cp_size"))
 
 

@@ -20,6 +20,8 @@ _OPENS = "[({<"
 _CLOSES = "])}>"
 _REPR_ITEM = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)=(?P<value>.*)\Z", re.DOTALL)
 _DICT_ITEM = re.compile(r"\s*'(?P<name>[A-Za-z_]\w*)'\s*:\s*(?P<value>.*)\Z", re.DOTALL)
+# Dataclasses of srt/model_executor/cuda_graph_config.py (0.5.14 to 0.5.23)
+_GRAPHS = ("CudaGraphConfig", "PhaseConfig")
 
 
 class Banner(msgspec.Struct, frozen=True):
@@ -48,10 +50,24 @@ def parse(text: str) -> Banner | None:
     for item in items:
         if found := pattern.match(item):
             try:
-                values[found["name"]] = ast.literal_eval(found["value"].strip())
+                values[found["name"]] = _value(found["value"].strip())
             except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
                 opaque.append(found["name"])
     return Banner(values, tuple(opaque), complete, is_dict)
+
+
+def _value(text: str) -> Any:
+    """Return what a value stands for; raises what ast.literal_eval raises for other objects' reprs."""
+    if not text.startswith(f"{_GRAPHS[0]}("):
+        return ast.literal_eval(text)
+    return _graphs(ast.parse(text, mode="eval").body)
+
+
+def _graphs(node: ast.expr) -> Any:
+    """Return the repr of a CUDA graph configuration as the dict that /server_info has in its place."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _GRAPHS:
+        return {str(each.arg): _graphs(each.value) for each in node.keywords}
+    return ast.literal_eval(node)
 
 
 def _items(text: str, start: int) -> tuple[list[str], bool]:

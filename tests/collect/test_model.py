@@ -50,6 +50,7 @@ def test_a_moe_model(tmp_path):
     quantization = ("checkpoint_quantization", "expert_weights", "weight_block_size")
     assert values(facts, *quantization) == ("fp8", "fp8_block", [128, 128])
     assert values(facts, "max_position_embeddings", "kv_heads", "dtype") == (40960, 4, "bfloat16")
+    assert values(facts, "attention_heads") == (32,)
 
 
 def test_a_dense_architecture_with_fields_of_experts_has_no_experts():

@@ -67,6 +67,20 @@ def test_values_that_are_no_literals_are_named() -> None:
     assert banner.fields() == ["model_path", "port", "config", "mode", "handler", "lora_paths"]
 
 
+def test_a_configuration_of_cuda_graphs_is_the_dict_of_server_info() -> None:
+    """As 0.5.16 prints it; a repr with anything else inside stays an object."""
+    phases = "decode=PhaseConfig(backend='full', bs=[1, 2]), prefill=PhaseConfig(backend='disabled')"
+    banner = server_args_text.parse(f"server_args=ServerArgs(cuda_graph_config=CudaGraphConfig({phases}))")
+    assert banner is not None
+    assert banner.values["cuda_graph_config"] == {
+        "decode": {"backend": "full", "bs": [1, 2]},
+        "prefill": {"backend": "disabled"},
+    }
+    other = server_args_text.parse("server_args={'cuda_graph_config': CudaGraphConfig(decode=open('/x'))}")
+    assert other is not None
+    assert other.opaque == ("cuda_graph_config",)
+
+
 def test_a_banner_cut_off_gives_what_is_there() -> None:
     banner = server_args_text.parse("server_args=ServerArgs(model_path='/m', tp_size=8, served_model_na")
     assert banner is not None
