@@ -19,7 +19,7 @@ USAGE, UNDECIDED, INTERNAL = 2, 3, 4
 COMMANDS = {
     "check": "Say what is wrong with a deployment and what to do about it.",
     "gate": "Check a launch command on this machine, then become it.",
-    "fix": "Tune a missing fused-MoE config, prove and install it; undo.",
+    "fix": "Repair launch flags, tune a missing fused-MoE config; undo.",
     "snapshot": "Write all facts about a deployment to one file.",
     "diff": "Say what changed between two recordings of a deployment.",
     "explain": "Print a rule's page: what, why, how it is known, what to do.",

@@ -68,6 +68,12 @@ def test_the_short_helps_are_those_of_the_commands():
         assert said.endswith(".")
 
 
+@pytest.mark.parametrize("repair", ["flags", "fused-MoE config", "undo"])
+def test_the_overview_tells_of_every_repair(sgdoctor, repair):
+    (line,) = [line for line in sgdoctor("--help").stdout.splitlines() if line.startswith("  fix ")]
+    assert repair in line
+
+
 def test_no_command_shows_the_help(sgdoctor):
     done = sgdoctor()
     assert done.returncode == 2
