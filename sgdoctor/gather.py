@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SERVER_SECONDS = 5.0
 IMAGE_SOURCES = Path("/sgl-workspace/sglang/python")  # where SGLang's own images have it
 INSTALLATION = "this installation"
+_OF_A_SERVER = ("http", "server_info", "log", "metrics")
 _DRAFT_OPTIONS = ("--speculative-draft-model-path", "--speculative-draft-model")
 
 Progress = Callable[[str], None]
@@ -41,13 +42,14 @@ class Gathered(msgspec.Struct):
 
     @property
     def name(self) -> str:
-        """What a report calls the deployment."""
+        """What a report calls the deployment: its model, else where its server was asked or read."""
         if self.command is not None and self.command.label:
             return str(self.command.label)
         model = self.facts.value("model.name")
         port = self.facts.value("arg.port")
         if model is None:
-            return INSTALLATION if self.command is None else str(self.command.name)
+            read = next((each.place for each in self.looked if each.source in _OF_A_SERVER), INSTALLATION)
+            return read if self.command is None else str(self.command.name)
         return f"{model} on port {port}" if self.command is None and port else str(model)
 
     def look(
