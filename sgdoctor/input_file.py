@@ -19,6 +19,8 @@ def read_bytes(path: Path, limit: int, objection: str) -> bytes:
     try:
         with path.open("rb") as stream:
             raw = stream.read(limit + 1)
+    except IsADirectoryError:
+        raise UsageError(f"{path}: Is a directory; name the file in it") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
     except ValueError as error:  # a null byte in the name
@@ -31,6 +33,8 @@ def read_bytes(path: Path, limit: int, objection: str) -> bytes:
 def read_json(path: Path, limit: int, objection: str) -> Any:
     """Return the decoded JSON of the file. Raises UsageError as `read_bytes` does, and when it is no JSON."""
     raw = read_bytes(path, limit, objection)
+    if not raw.strip():
+        raise UsageError(f"{path}: is empty: {objection}")
     try:
         return msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

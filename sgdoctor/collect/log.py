@@ -46,8 +46,13 @@ def read_logs(
         _state(facts, usable)
         _release(facts, usable)
         facts.excerpts |= {each.place: each for reading in usable for each in reading.excerpts()}
-    if empty := [reading.name for reading in readings if not reading.usable]:
-        raise Undecided(f"{', '.join(empty)}: no record of SGLang's in it")
+    without = [reading for reading in readings if not reading.usable]
+    if without:
+        raise Undecided("; ".join(f"{each.name}: {_nothing(each)}" for each in without))
+
+
+def _nothing(reading: Reading) -> str:
+    return "no record of SGLang's in it" if reading.total else "is empty"
 
 
 def _node_rank(reading: Reading) -> int:

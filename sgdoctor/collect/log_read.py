@@ -42,8 +42,14 @@ def source(argument: str) -> LogSource:
     Opening it raises UsageError when there is no such file or it cannot be read as a log.
     """
     if argument == "-":
-        return LogSource(STANDARD_INPUT, lambda: _uncompressed(sys.stdin.buffer, STANDARD_INPUT))
+        return LogSource(STANDARD_INPUT, _standard_input)
     return LogSource(argument, lambda: _open_file(argument))
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:  # closed (<&-), or a service without one
+        raise UsageError("--log -: standard input is closed: pipe the log in, or name its file")
+    return _uncompressed(sys.stdin.buffer, STANDARD_INPUT)
 
 
 def _open_file(name: str) -> BinaryIO:

@@ -206,6 +206,23 @@ def test_what_the_operator_must_change_is_one_line_and_2(sgdoctor, arguments, sa
     assert said in line
 
 
+def test_a_closed_standard_input_is_no_bug(environment, tmp_path):
+    command = f"{sys.executable} -m sgdoctor check --log - <&-"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "sgdoctor: --log -: standard input is closed: pipe the log in, or name its file\n"
+
+
+def test_without_a_model_a_report_is_named_after_what_was_read(sgdoctor, tmp_path):
+    (tmp_path / "server.log").touch()
+    assert sgdoctor("check", "--log", "server.log").stdout.startswith("server.log\n")
+    done = sgdoctor("check", "--url", "http://127.0.0.1:9", "--log", "server.log")
+    assert done.stdout.startswith("http://127.0.0.1:9 · unreachable\n")
+    assert "note     server.log: is empty\n" in done.stdout
+
+
 def test_a_reader_that_goes_away_does_not_change_the_exit_code(judge, environment, tmp_path):
     judge(severity="error")
     command = (

@@ -125,7 +125,7 @@ def test_a_mistake_is_named_with_its_key(said: object, message: str) -> None:
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "packages: {}", "\x00", "[" * 5000])
+@pytest.mark.parametrize("text", ["{", "packages: {}", "\x00", "[" * 5000])
 def test_a_file_that_is_no_json_is_a_usage_error(tmp_path: Path, text: str) -> None:
     file = tmp_path / "environment.json"
     file.write_text(text)
@@ -136,8 +136,14 @@ def test_a_file_that_is_no_json_is_a_usage_error(tmp_path: Path, text: str) -> N
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         environment.read_environment_file(Facts(), tmp_path / "gone.json")
-    with pytest.raises(UsageError, match="Is a directory"):
+    with pytest.raises(UsageError, match="Is a directory; name the file in it"):
         environment.read_environment_file(Facts(), tmp_path)
+
+
+def test_a_file_that_is_empty_is_said_to_be(tmp_path: Path) -> None:
+    (tmp_path / "environment.json").write_text("\n")
+    with pytest.raises(UsageError, match=r"environment\.json: is empty: no description of an environment"):
+        environment.read_environment_file(Facts(), tmp_path / "environment.json")
 
 
 @given(JSON | st.dictionaries(st.sampled_from(PARTS), JSON))

@@ -270,7 +270,6 @@ def test_any_bytes_in_any_chunks(data: bytes, chunk: int) -> None:
 
 def test_a_log_that_is_not_sglangs_decides_nothing() -> None:
     others = {
-        "empty": b"",
         "random": bytes(range(256)) * 200,
         "nginx": b'10.0.0.1 - - [30/Nov/2026:05:07:50 +0000] "GET / HTTP/1.1" 200 612 "-" "curl/8.5.0"\n'
         * 50,
@@ -291,6 +290,12 @@ def test_a_log_that_is_not_sglangs_decides_nothing() -> None:
         assert facts.value("log.records") == 0
         assert facts.matches == {}
         assert not facts.known("log.died")
+
+
+def test_of_logs_that_say_nothing_each_is_named_with_what_is_in_it() -> None:
+    given = [logs.of_bytes(b"", "node0.log"), logs.of_bytes(b"hello\n", "node1.log")]
+    with pytest.raises(Undecided, match=r"^node0.log: is empty; node1.log: no record of SGLang's in it$"):
+        read_logs(Facts(), given, {})
 
 
 def test_ranks_that_retract_the_same_requests_count_once() -> None:

@@ -179,7 +179,7 @@ def test_variables_that_the_server_shows() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not JSON"),
+        ("", "is empty: no answer of /server_info"),
         ("<html>", "not JSON"),
         ("[" * 5000, "not JSON"),
         ("[]", "a JSON list"),
