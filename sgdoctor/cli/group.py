@@ -116,9 +116,11 @@ def run(arguments: list[str]) -> int:
 def _usage(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     message = error.format_message().rstrip(".")
+    if not message.partition(" ")[0].endswith(":"):  # else it begins with what was typed
+        message = f"{message[:1].lower()}{message[1:]}"
     if context is None or context.parent is None:
         return message
-    return f"{message[:1].lower()}{message[1:]} (sgdoctor {context.info_name} --help)"
+    return f"{message} ({context.command_path} --help)"
 
 
 def _broke(error: Exception) -> int:
