@@ -99,7 +99,8 @@ class _Setter:
         self.window = window
         self.pages = window.pages if not window.several else []
         self.seconds = self.pages[-1].at - self.pages[0].at if self.pages else 0.0
-        self.log_seconds = window.seconds - max((log.since for log in window.logs), default=0.0)
+        started = max((log.since for log in window.logs), default=0.0)
+        self.log_seconds = max(window.seconds - started, 0.0)
 
     def put(self, name: str, value: float | None, metric: str) -> None:
         if value is not None:

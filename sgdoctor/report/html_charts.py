@@ -19,6 +19,7 @@ _INTERVALS = 4
 # Where points are further apart than so many times the usual, nothing is known of what is between them.
 _GAP = 3.0
 _MINUTES_FROM = 300.0  # seconds
+_LEAST = 1e-9  # below it, nothing is to be seen on an axis
 
 STYLE = """
 :root { --line1: #14699a; --line2: #a8480a; }
@@ -78,18 +79,24 @@ class Drawn(NamedTuple):
 
 def drawn(series: Sequence[Series]) -> list[tuple[Chart, list[Drawn]]]:
     """Return what there is to draw, a chart each."""
-    by_name = {each.name: each for each in series if each.points}  # a snapshot may hold one without
+    by_name = {each.name: each for each in series}
     charts = []
     for chart in CHARTS:
-        factor = _FACTORS.get(chart.unit, 1.0)
         measures = [
-            Drawn(words, chart.unit, [(at, value * factor) for at, value in by_name[name].points])
+            Drawn(words, chart.unit, points)
             for name, words in chart.measures.items()
-            if name in by_name
+            if name in by_name and (points := _points(by_name[name], chart.unit))
         ]
         if measures:
             charts.append((chart, measures))
     return charts
+
+
+def _points(series: Series, unit: str) -> list[tuple[float, float]]:
+    """Return what can be drawn of a measure: a snapshot may hold one without points, or with any number."""
+    factor = _FACTORS.get(unit, 1.0)
+    points = [(at, value * factor) for at, value in series.points]
+    return [(at, value) for at, value in points if math.isfinite(at) and math.isfinite(value)]
 
 
 def figures(series: Sequence[Series]) -> str:
@@ -165,7 +172,7 @@ def _drawing(chart: Chart, measures: Sequence[Drawn]) -> list[str]:
 
 def ticks(most: float) -> list[float]:
     """Return round numbers from 0 on that divide an axis; the last one is the first not below ``most``."""
-    if most <= 0:
+    if most < _LEAST:
         return [0.0, 1.0]
     rough = most / _INTERVALS
     power = 10.0 ** math.floor(math.log10(rough))

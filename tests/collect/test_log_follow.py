@@ -214,6 +214,7 @@ def test_what_happens_in_a_minute_is_told_of_the_time_since_the_start(follower: 
     assert facts.value("window.seconds") == 30
     assert facts.value("window.retractions_per_minute") == 4
     assert not facts_of(follower, 32.0).known("window.retractions_per_minute")  # 2 s tell no rate
+    assert facts_of(follower, 29.9).value("window.seconds") == 0  # the last reading is after the end
 
 
 def test_a_client_that_sends_a_log_starts_no_server(follower: Follower, log: Path) -> None:

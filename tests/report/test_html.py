@@ -145,9 +145,10 @@ def test_a_line_is_interrupted_where_nothing_is_known(watched):
     assert [line.count("M") for line in lines] == [2] * 4
 
 
-def test_a_measure_without_points_is_not_drawn(deployment):
+@pytest.mark.parametrize("points", [[], [(0.0, 1e308), (2.0, -1e308)]])
+def test_a_measure_that_cannot_be_drawn_is_left_out(deployment, points):
     """A snapshot may hold one."""
-    text = html.render(Report.of([deployment(series=[Series("token_usage", "share", "somewhere", [])])]))
+    text = html.render(Report.of([deployment(series=[Series("token_usage", "share", "somewhere", points)])]))
     assert "<svg" not in text
 
 
@@ -177,6 +178,7 @@ def test_a_server_that_was_not_watched_has_no_chart(scenario):
     ("most", "expected"),
     [
         (0, [0, 1]),
+        (5e-324, [0, 1]),
         (1, [0, 0.25, 0.5, 0.75, 1]),
         (34, [0, 10, 20, 30, 40]),
         (60, [0, 20, 40, 60]),
