@@ -13,9 +13,7 @@ _INPUTS = re.compile(r"::::?\+?")
 _OF_PARALLEL = re.compile(r"\{[0-9#%./]*\}")
 _OF_XARGS = re.compile(r"-[a-zA-Z0-9]*I(.*)|-i(.*)|--replace(?:=(.*))?", re.DOTALL)
 # Options of xargs with a value in the next word
-_VALUED = frozenset(
-    "-a --arg-file -d --delimiter -E -L -n --max-args -P --max-procs -s --max-chars".split()
-)
+_VALUED = frozenset("-a --arg-file -d --delimiter -E -L -n --max-args -P --max-procs -s --max-chars".split())
 _SPLIT = re.compile(r"-[a-zA-Z0]*S|--split-string=?")
 _TAKES_WORD = ("-u", "--unset", "-C", "--chdir")
 _KEYS = re.compile(r"(?:\\[nr]|\\015|\\012|\^M|[\r\n])+\Z")
