@@ -209,8 +209,8 @@ class _ReportPage(Page):
         for number, text in excerpt.lines:
             counts = number == excerpt.line
             style = "strong" if counts else "dim"
-            spaces = text[: len(text) - len(text.lstrip())][:8]
-            opening = f"{' ' * DETAIL}{'>' if counts else ' '} {number:{gutter}}  {spaces}"
+            indent = min(len(text) - len(text.lstrip()), 8)
+            opening = f"{' ' * DETAIL}{'>' if counts else ' '} {number:{gutter}}  {' ' * indent}"
             lines += flow(self.words(text, style), self.width, len(opening), [(opening, style)])
         return lines
 

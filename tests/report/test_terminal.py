@@ -150,6 +150,14 @@ def test_a_log_line_is_shown_with_its_neighbours_when_asked_for(deployment, find
     ]
 
 
+def test_no_control_character_of_a_log_reaches_the_terminal(deployment, finding):
+    match = Evidence("log.match", "out of memory", "log", "server.log:2", 1)
+    lines = [(1, "\t\x0b\x0c\x1c\x85\x9b31mred"), (2, "out of memory")]
+    told = deployment(findings=[finding(evidence=[match])], excerpts=[Excerpt("server.log:2", 2, lines)])
+    text = shown(told, verbose=True)
+    assert [each for each in text if not each.isprintable()] == ["\n"] * text.count("\n")
+
+
 def test_what_was_worked_out_is_shown_where_nothing_was_read(deployment, finding):
     derived = Evidence("moe.runner", "triton", "derived", "arg.moe_runner_backend")
     assert "worked out from arg.moe_runner_backend" in shown(
