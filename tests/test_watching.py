@@ -244,7 +244,7 @@ def test_a_server_that_comes_up_meanwhile_is_not_called_unreachable() -> None:
             if "%" in said and not started:
                 started.append(stack.enter_context(running(sglang(), port=gone.server_address[1])))
 
-        (report,) = examine.check(Sources(url=gone.url, watch=0.6), progress=progress).deployments
+        (report,) = examine.check(Sources(url=gone.url, watch=1.5), progress=progress).deployments
     assert report.summary.status == "busy"
     assert any("came up while it was watched" in note for note in report.notes)
 
