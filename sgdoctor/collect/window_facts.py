@@ -18,6 +18,7 @@ _LEAST_PAGES = 6  # below that, the beginning and the end are not told apart
 _MINUTE = 60.0
 _LEAST_SECONDS = 5.0  # of a rate: one event in less would look like many
 _SHARE = 0.9
+_PRECISE_BELOW = 10.0  # what is larger was not measured to more than a decimal place
 _SEVERAL = "several servers answered, in turn or with one page: name each by its own URL, not what they share"
 
 
@@ -115,7 +116,7 @@ class _Setter:
     def _set(self, name: str, value: float, source: str, place: str) -> None:
         spec = self.facts.vocabulary.spec(f"window.{name}")
         whole = spec is not None and spec.type == "int"
-        value = round(value) if whole else round(float(value), 4)
+        value = round(value) if whole else round(float(value), 4 if abs(value) < _PRECISE_BELOW else 1)
         self.facts.set(f"window.{name}", value, source=source, place=place)
 
     def all(self) -> None:

@@ -97,6 +97,14 @@ def test_what_is_counted_is_counted_in_the_window_alone() -> None:
     )
 
 
+def test_a_number_is_not_more_exact_than_what_was_measured() -> None:
+    facts = over(59.07, PAGE, moved(PAGE, "num_retracted_requests_total", 47))
+    assert facts.value("window.retractions_per_minute") == 47.7
+    assert facts.value("window.seconds") == 59.1
+    slow = over(59.07, PAGE, moved(PAGE, "num_retracted_requests_total", 1))
+    assert slow.value("window.retractions_per_minute") == 1.0157
+
+
 def test_a_cache_that_gives_nothing_is_told_from_a_window_without_requests() -> None:
     assert over(60.0, PAGE, moved(PAGE, "prompt_tokens_total", 1000)).value("window.cache_hit_rate") == 0
     nothing = over(60.0, PAGE, PAGE)

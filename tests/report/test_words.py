@@ -41,6 +41,8 @@ from sgdoctor.report.words import action, phrase
         ),
         ("log.died", True, "server died"),
         ("log.match", "Config file not found", '"Config file not found"'),
+        ("window.retraction_peak", 13, "KV cache full at least 13 times within a minute"),
+        ("window.queue_growth", 9.5, "the queue changed by 9.5"),
         ("metrics.token_usage", 0.975, "metrics token usage 0.975"),
         ("moe.block_m_mismatch", True, "moe block m mismatch"),
         ("moe.dtype", None, "no moe dtype"),
