@@ -3,6 +3,7 @@
 # make test-kernels   runs the tests that need torch, Triton or Ray, in an environment of their own (2 GB)
 # make coverage    runs the tests once more and shows the lines that none of them reaches
 # make site    builds the documentation as a site into site/; site/index.html is its first page
+# make zipapp  makes dist/sgdoctor.pyz, for the Python of VENV: another with VENV=.venv-pyz PYTHON=python3.12
 # make knowledge VERSION=0.5.24    adds a release of SGLang to sgdoctor/data/ and says what changed
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3.10 || echo python3)
 VENV := .venv

@@ -45,7 +45,10 @@ def unsuited() -> str:
     this = f"{sys.implementation.name} {sys.version.split()[0]}"
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
     if SUFFIX not in importlib.machinery.EXTENSION_SUFFIXES:
-        return f"built for {BUILT_FOR} (*{SUFFIX}) and runs with no other Python; this is {this} (*{suffix})"
+        return (
+            f"built for {BUILT_FOR} (*{SUFFIX}) and runs with no other Python; this is {this} (*{suffix}); "
+            "for this one: make zipapp VENV=.venv-pyz PYTHON=python%d.%d" % sys.version_info[:2]
+        )
     found = glibc()
     if GLIBC and found and numbers(found) < numbers(GLIBC):
         return f"built for glibc {GLIBC} or newer; this is {this} on glibc {found}"

@@ -144,4 +144,7 @@ def test_another_python_is_told_so_in_a_line(built_for, reason, tmp_path):
     ran = subprocess.run([sys.executable, file, "check"], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith(f"sgdoctor.pyz: {reason}")
+    if "suffix" in built_for:
+        this = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        assert ran.stderr.endswith(f"; for this one: make zipapp VENV=.venv-pyz PYTHON={this}\n")
     assert ran.stderr.count("\n") == 1
