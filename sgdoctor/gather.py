@@ -249,7 +249,7 @@ def read_model(each: Gathered, sources: Sources) -> None:
     found = model.find_model(name, _mounted(each.command), _cache_variables(facts))
     if found is not None:
         each.look("model", str(found), lambda: model.read_model(facts, found, overrides), named=False)
-    else:
+    elif not facts.known("model.layers"):  # else a snapshot has what its config.json says
         facts.notes.append(f"{name} is not on this machine: pass its config.json with --model")
 
 

@@ -223,6 +223,15 @@ def test_without_a_model_a_report_is_named_after_what_was_read(sgdoctor, tmp_pat
     assert "note     server.log: is empty\n" in done.stdout
 
 
+def test_a_snapshot_brings_its_model_along(sgdoctor, tmp_path):
+    assert sgdoctor("snapshot", "--sample", "moe-no-config", "-o", "with.json").returncode == 0
+    assert "--model" not in sgdoctor("check", "--snapshot", "with.json").stdout
+    log = Path(__file__).parents[1] / "captures" / "dense-healthy" / "server.log"
+    assert sgdoctor("snapshot", "--log", log, "-o", "without.json").returncode == 0
+    shown = sgdoctor("check", "--snapshot", "without.json").stdout
+    assert shown.count("is not on this machine: pass its config.json with --model") == 1
+
+
 def test_a_reader_that_goes_away_does_not_change_the_exit_code(judge, environment, tmp_path):
     judge(severity="error")
     command = (
