@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
 from typing import BinaryIO
@@ -128,15 +129,6 @@ class Follower:
             self._file.close()
             self._file = None
 
-    @property
-    def retractions(self) -> int:
-        """How many requests were retracted; the ranks of one DP worker retract the same ones."""
-        workers: dict[bytes, int] = {}
-        for ranks, number in self.retracted.items():
-            worker = log_text.dp_worker(ranks)
-            workers[worker] = max(workers.get(worker, 0), number)
-        return sum(workers.values())
-
     def read_on(self, at: float = 0.0) -> None:
         """Take what was added since the last time, ``at`` seconds after the beginning; never raises."""
         self._at = at
@@ -224,6 +216,15 @@ class Follower:
         elif b"Prefill batch" in text[:_BATCH_WITHIN]:
             seen.new_tokens += values.get("#new-token", 0.0)
             seen.cached_tokens += values.get("#cached-token", 0.0)
+
+
+def retractions(logs: Iterable[Follower]) -> int:
+    """Return how many requests were retracted: the ranks of one DP worker, on any node, retract the same."""
+    workers: dict[bytes, int] = {}
+    for ranks, number in (told for log in logs for told in log.retracted.items()):
+        worker = log_text.dp_worker(ranks)
+        workers[worker] = max(workers.get(worker, 0), number)
+    return sum(workers.values())
 
 
 def _number(text: str) -> float | None:

@@ -170,6 +170,8 @@ class _Setter:
 
     def log(self, logs: Sequence[Follower]) -> None:
         """Take from the logs' batch lines, one log a node, what the metrics did not tell."""
+        from sgdoctor.collect.log_follow import retractions
+
         if logs:
             silent = not any(log.spoke for log in logs)
             self.facts.set(
@@ -188,8 +190,7 @@ class _Setter:
         if lengths := _numbers("accept_length", workers):
             self.put_log("accept_length", _mean_of(lengths))
         if self.log_seconds >= _LEAST_SECONDS:
-            retracted = sum(log.retractions for log in logs)
-            self.put_log("retractions_per_minute", retracted * _MINUTE / self.log_seconds)
+            self.put_log("retractions_per_minute", retractions(logs) * _MINUTE / self.log_seconds)
         cached = sum(one.cached_tokens for one in workers)
         prompts = cached + sum(one.new_tokens for one in workers)
         self.put_log("prompt_tokens", prompts)
