@@ -65,13 +65,14 @@ class Numbers(msgspec.Struct):
 
 
 class Batches:
-    """What the batch lines of one DP worker add up to.
+    """What the batch lines of one rank add up to.
 
     ``decode`` holds what the decode lines say of each measure, added up by the time at which they were read:
     a server may write hundreds of them a second.
     """
 
     def __init__(self) -> None:
+        self.lines = 0
         self.decode: dict[str, dict[float, Numbers]] = {}
         self.new_tokens = 0.0
         self.cached_tokens = 0.0
@@ -89,7 +90,7 @@ class Batches:
 class Follower:
     """Reads what a log gets from now on.
 
-    ``batches`` holds what its DP workers wrote, ``retracted`` how many requests each rank says had to leave
+    ``batches`` holds what each rank wrote, ``retracted`` how many requests each rank says had to leave
     the KV cache, both since ``since``, the time of the last start; ``lines`` how many lines there were,
     ``spoke`` whether any was more than an answer to a request or a failed health check, ``notes`` what
     happened to the file. Raises UsageError when there is no such file, or it is none that grows.
@@ -205,7 +206,8 @@ class Follower:
             requests = log_grammar.retracted(text.decode(errors="replace"))
             self.retracted[record.ranks] = self.retracted.get(record.ranks, 0) + requests
             return
-        seen = self.batches.setdefault(log_text.dp_worker(record.ranks), Batches())
+        seen = self.batches.setdefault(record.ranks, Batches())
+        seen.lines += 1
         values = {
             name: number
             for name, said in log_grammar.batch(text.decode(errors="replace")).items()
@@ -216,6 +218,20 @@ class Follower:
         elif b"Prefill batch" in text[:_BATCH_WITHIN]:
             seen.new_tokens += values.get("#new-token", 0.0)
             seen.cached_tokens += values.get("#cached-token", 0.0)
+
+
+def workers(logs: Iterable[Follower]) -> list[Batches]:
+    """Return the batches of each DP worker, as the one rank tells that wrote the most lines.
+
+    Its others, on any node, write of the same batches: a rank of each pipeline stage does, the one that
+    is_stats_logging_rank is true of (0.5.10, 0.5.12, 0.5.13 and 0.5.23).
+    """
+    found: dict[bytes, Batches] = {}
+    for ranks, batches in (told for log in logs for told in log.batches.items()):
+        worker = log_text.dp_worker(ranks)
+        if worker not in found or batches.lines > found[worker].lines:
+            found[worker] = batches
+    return [*found.values()]
 
 
 def retractions(logs: Iterable[Follower]) -> int:

@@ -170,14 +170,14 @@ class _Setter:
 
     def log(self, logs: Sequence[Follower]) -> None:
         """Take from the logs' batch lines, one log a node, what the metrics did not tell."""
-        from sgdoctor.collect.log_follow import retractions
+        from sgdoctor.collect import log_follow
 
         if logs:
             silent = not any(log.spoke for log in logs)
             self.facts.set(
                 "window.log_silent", silent, source="log", place=", ".join(log.name for log in logs)
             )
-        workers = [worker for log in logs for worker in log.batches.values()]
+        workers = log_follow.workers(logs)
         if not any(one.decode or one.new_tokens + one.cached_tokens for one in workers):
             return
         self.put_log("seconds", self.log_seconds)
@@ -190,7 +190,7 @@ class _Setter:
         if lengths := _numbers("accept_length", workers):
             self.put_log("accept_length", _mean_of(lengths))
         if self.log_seconds >= _LEAST_SECONDS:
-            self.put_log("retractions_per_minute", retractions(logs) * _MINUTE / self.log_seconds)
+            self.put_log("retractions_per_minute", log_follow.retractions(logs) * _MINUTE / self.log_seconds)
         cached = sum(one.cached_tokens for one in workers)
         prompts = cached + sum(one.new_tokens for one in workers)
         self.put_log("prompt_tokens", prompts)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
+from sgdoctor.collect import log_follow
 from sgdoctor.collect.log_follow import Batches
 from sgdoctor.collect.window import Histogram, Page, Window
 from sgdoctor.collect.window_facts import mean
@@ -67,7 +68,7 @@ def of(window: Window) -> list[Series]:
     found = [Series(name, unit, window.place, points) for name, unit, points in _of_pages(pages)]
     told = {series.name for series in found if len(series.points) > 1}
     place = ", ".join(log.name for log in window.logs)
-    workers = [worker for log in window.logs for worker in log.batches.values() if worker.decode]
+    workers = [worker for worker in log_follow.workers(window.logs) if worker.decode]
     found += [
         Series(name, unit, place, _thinned(_points(name, workers, together)))
         for name, unit, together in _LINES

@@ -200,6 +200,15 @@ def test_what_the_server_did_before_it_was_started_again_is_left_out(follower: F
     assert any("started again while it was watched" in note for note in follower.notes)
 
 
+def test_the_stages_of_a_pipeline_write_of_the_same_batches(follower: Follower, log: Path) -> None:
+    for stage in (" PP0 TP0", " PP1 TP0"):
+        add(log, decode(stage) + PREFILL.replace("05:50:01]", f"05:50:01{stage}]"))
+    follower.read_on()
+    facts = facts_of(follower)
+    assert facts.value("window.running_requests") == 3
+    assert facts.value("window.prompt_tokens") == 400
+
+
 def test_the_nodes_of_a_server_retract_the_same_requests(
     follower: Follower, log: Path, tmp_path: Path
 ) -> None:
@@ -207,12 +216,13 @@ def test_the_nodes_of_a_server_retract_the_same_requests(
     other.write_text(OLD)
     with contextlib.closing(Follower(str(other))) as second:
         add(log, decode(" TP0") + RETRACT.format(" TP0"))
-        add(other, RETRACT.format(" TP8"))
+        add(other, decode(" PP1 TP8") + RETRACT.format(" PP1 TP8"))
         facts = Facts()
         for each in (follower, second):
             each.read_on()
         window_facts.set_facts(facts, window.Window(60.0, logs=[follower, second]))
     assert facts.value("window.retractions_per_minute") == 2
+    assert facts.value("window.running_requests") == 3
 
 
 BANNER = "[2026-11-30 05:50:05] server_args=ServerArgs(model_path='/m', tp_size=1)\n"
