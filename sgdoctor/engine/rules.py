@@ -63,18 +63,24 @@ class Pack(msgspec.Struct, frozen=True):
 
 
 def find(folder: Path) -> list[Path]:
-    """Return the rule files in a folder (or the one file), in the order of their names."""
+    """Return the rule files in a folder (or the one file), in the order of their names.
+
+    Raises UsageError where there is none: whoever names an empty folder believes that its rules count.
+    """
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder of rules")
-    found = [path for suffix in ("yaml", "yml") for path in folder.rglob(f"*.{suffix}")]
-    return sorted(
+    found = sorted(
         path
-        for path in found
+        for suffix in ("yaml", "yml")
+        for path in folder.rglob(f"*.{suffix}")
         if path.name != "facts.yaml"
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
+    if not found:
+        raise UsageError(f"{folder}: no rule in it: a rule is a file CODE-name.yaml")
+    return found
 
 
 def load(extra: Sequence[Path] = (), *, root: Path | None = None, tests: bool = False) -> Pack:

@@ -65,6 +65,14 @@ def test_a_folder_that_does_not_exist_is_a_usage_error(tmp_path):
         rules.load([tmp_path / "nowhere"])
 
 
+def test_a_folder_without_a_rule_is_no_folder_of_rules(tmp_path: Path) -> None:
+    (tmp_path / "facts.yaml").touch()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "ARG901-hidden.yaml").touch()
+    with pytest.raises(UsageError, match="no rule in it"):
+        rules.load([tmp_path])
+
+
 def test_the_rules_that_come_with_sgdoctor_load():
     assert len(rules.load()) > 0
 
