@@ -165,6 +165,8 @@ def load(path: Path, facts: Facts | None = None) -> Facts:
 
 def decode(raw: bytes, path: Path, facts: Facts | None = None) -> Facts:
     """Return the facts of a snapshot whose text was read from ``path``; see `load`."""
+    if not raw.strip():
+        raise UsageError(f"{path}: is empty: no snapshot")
     try:
         version = msgspec.json.decode(raw, type=_Header).version
         if version > FORMAT_VERSION:

@@ -149,7 +149,7 @@ def test_an_existing_snapshot_is_replaced_whole(facts: Facts, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not a snapshot"),
+        ("", "is empty: no snapshot"),
         ("{}", "missing required field `format`"),
         ('{"format": "something", "version": 1}', "not a snapshot"),
         ('{"format": "sgdoctor-snapshot", "version": 2}', "written by a newer sgdoctor"),

@@ -39,6 +39,8 @@ def read(path: Path) -> Recording:
     two kinds, Undecided when it is a server's refusal to answer.
     """
     raw = read_bytes(path, snapshot.MAX_BYTES, _NEITHER)
+    if not raw.strip():
+        raise UsageError(f"{path}: is empty: {_NEITHER}")
     try:
         said = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

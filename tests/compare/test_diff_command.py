@@ -112,7 +112,8 @@ def test_a_pipe_is_read_once(tmp_path: Path):
     ("arguments", "said"),
     [
         (["before.json", "gone.json"], "sgdoctor: gone.json: No such file or directory"),
-        (["before.json", "."], "sgdoctor: .: Is a directory"),
+        (["before.json", "."], "sgdoctor: .: Is a directory; name the file in it"),
+        (["before.json", "/dev/null"], "sgdoctor: /dev/null: is empty: neither a snapshot nor"),
         (["before.json", "launch.sh"], "sgdoctor: launch.sh: not JSON"),
         (["before.json", "config.json"], "sgdoctor: config.json: neither a snapshot nor"),
         (["before.json"], "missing argument"),
