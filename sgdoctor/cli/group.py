@@ -118,7 +118,7 @@ def _usage(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
     if not message.partition(" ")[0].endswith(":"):  # else it begins with what was typed
         message = f"{message[:1].lower()}{message[1:]}"
-    if context is None or context.parent is None:
+    if context is None:
         return message
     return f"{message} ({context.command_path} --help)"
 

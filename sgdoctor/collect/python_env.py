@@ -60,7 +60,7 @@ def _locate(target: str, extra: tuple[Path, ...], timeout: float) -> PythonEnvir
     if os.sep not in target and not path.is_dir():
         found = shutil.which(target)
         if found is None:
-            raise UsageError(f"--python {target}: no such program")
+            raise UsageError(f"--python {target}: no such program on PATH")
         path = Path(found)
     if path.is_dir():
         return _of_folder(path, extra, timeout)

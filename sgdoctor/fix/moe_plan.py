@@ -24,8 +24,8 @@ _GPU = "run it on the machine with the GPU, or name it: --assume 'gpu.name=NVIDI
 
 # What settles a fact that is missing, for the last part of a refusal.
 _SETTLES = {
-    "sglang.version": "--python PATH names the installation",
-    "triton.version": "--python PATH names the installation",
+    "sglang.version": "name the Python that has SGLang with --python PATH",
+    "triton.version": "name the Python that has Triton with --python PATH",
     "gpu.name": _GPU,
     "gpu.vendor": _GPU,
     "gpu.compute_capability": _GPU,

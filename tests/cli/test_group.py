@@ -84,6 +84,7 @@ def test_no_command_shows_the_help(sgdoctor):
     ("arguments", "said"),
     [
         (["chekc"], "no command 'chekc'; did you mean check?"),
+        (["version"], "no command 'version' (sgdoctor --help)"),
         (["check", "--lgo", "x"], "--log"),
         (["check", "--fail-on", "fatal"], "'fatal' is not one of"),
         (["check", "server.log"], "name it as --log server.log"),
