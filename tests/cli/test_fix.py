@@ -372,7 +372,9 @@ def test_packages_on_pythonpath_are_examined_and_used_alike(host):
     assert (done.returncode, done.stderr) == (0, "")
     assert str(site / "sglang") in done.stdout
     assert "but " not in done.stdout  # torch and Triton are found, in a child with the same PYTHONPATH
-    assert "sglang.version is not known; name the Python that has SGLang with --python PATH" in refused(host.run(*model, PATH=path, PYTHONPATH=ROOT), 3)
+    assert "sglang.version is not known; name the Python that has SGLang with --python PATH" in refused(
+        host.run(*model, PATH=path, PYTHONPATH=ROOT), 3
+    )
 
 
 def test_a_named_python_does_not_get_the_packages_of_this_shell(host):
