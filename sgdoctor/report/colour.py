@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 from typing import TextIO
 
 from sgdoctor.report.layout import Line
@@ -35,7 +37,7 @@ def wanted(stream: TextIO) -> bool:
 
 
 def painted(lines: Iterable[Line]) -> str:
-    """Return ``lines`` as text with colours."""
+    """Return ``lines`` as text with colours; what has one style is one piece, so that it can be searched."""
     from rich.console import Console
     from rich.text import Text
 
@@ -44,5 +46,9 @@ def painted(lines: Iterable[Line]) -> str:
     )
     with console.capture() as capture:
         for line in lines:
-            console.print(Text.assemble(*((text, STYLES.get(style, "")) for text, style in line)))
+            pieces = [
+                ("".join(text for text, _ in group), STYLES.get(style, ""))
+                for style, group in groupby(line, key=itemgetter(1))
+            ]
+            console.print(Text.assemble(*pieces))
     return capture.get()

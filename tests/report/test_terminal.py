@@ -50,6 +50,11 @@ def test_colour_changes_no_word(fleet):
     assert SGR.sub("", painted) == plain(lines)
 
 
+def test_words_of_one_style_are_one_piece_of_colour():
+    line = [("ARG103", "code"), (" ", "code"), ("does", "code"), (" nothing", "")]
+    assert colour.painted([line]) == "\x1b[1mARG103 does\x1b[0m nothing\n"
+
+
 def test_ascii_is_enough(fleet):
     assert plain(terminal.render(fleet, encoding="ascii", verbose=True)).isascii()
 
