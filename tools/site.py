@@ -60,7 +60,10 @@ def problems(site: Path) -> list[str]:
 def main() -> int:
     """Build and look; return 1 when something is wrong with the pages."""
     if find_spec("zensical") is None:
-        print("no site: Zensical needs Python 3.11 or newer (make PYTHON=python3.11 ...)", file=sys.stderr)
+        print(
+            "no site: Zensical needs Python 3.11 or newer (make site VENV=.venv-site PYTHON=python3.11)",
+            file=sys.stderr,
+        )
         return 1 if os.environ.get("CI") else 0
     done = subprocess.run(
         [sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=ROOT, check=False

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tools import site
@@ -52,3 +56,18 @@ def test_what_is_loaded_from_elsewhere_is_named(tmp_path, head, url):
 
 def test_the_next_page_is_named_and_not_loaded(tmp_path):
     assert built(tmp_path, "", '<link rel="canonical" href="https://docs.example/a.html">') == []
+
+
+@pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])
+def test_where_zensical_is_not_it_says_what_to_do(ci, code):
+    program = "import sys; sys.modules['zensical'] = None; from tools import site; sys.exit(site.main())"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=site.ROOT,
+        env={**os.environ, "CI": ci},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.endswith("needs Python 3.11 or newer (make site VENV=.venv-site PYTHON=python3.11)\n")
