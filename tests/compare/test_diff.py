@@ -326,7 +326,7 @@ def test_a_finding_that_could_not_be_decided_before_is_no_change_for_the_worse(t
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not JSON"),
+        ("", "is empty"),
         ("garbage", "not JSON"),
         ('{"version": "0.5.12", "tp_', "not JSON"),
         ("[1, 2]", "neither a snapshot nor an answer of /server_info"),
