@@ -14,9 +14,8 @@ MOST = 400  # places of one log
 SHOWN = 300  # characters of a line
 _READ = 1 << 14
 
-# What is asked and answered (--log-requests) is nobody's business here: srt/utils/request_logger.py, 0.5.7 to
-# 0.5.23, as text and as JSON.
-_REQUEST = re.compile(r"((?:Receive(?: OpenAI)?|Finish): obj=|\"event\": ?\"request\.[a-z.]+\").*", re.DOTALL)
+# What is asked and answered is nobody's business here.
+_REQUEST = re.compile(f"({log_text.REQUEST}).*", re.DOTALL)
 # What begins a record, and so does not go on with the line before
 _DATED = re.compile(r"\[?\d{4}-\d\d-\d\d")
 

@@ -23,11 +23,10 @@ _LEVEL_AND_FILE = re.compile(rb"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w./-]+\.
 # A time of another logging configuration (SGLANG_LOGGING_CONFIG_PATH), at the start of a line
 _OTHER_STAMP = re.compile(rb"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s")
 
-# What --log-requests prints (srt/utils/request_logger.py, 0.5.7 to 0.5.23). The rest of the line is what a
-# client sent, perhaps a part of a log.
-_REQUEST = re.compile(
-    rb'(?:Receive(?: OpenAI)?|Finish): obj=|\{"timestamp": "[^"]*", "event": "request\.[a-z.]+"'
-)
+# What --log-requests prints, as text and as JSON (srt/utils/request_logger.py, 0.5.7 to 0.5.23). The rest of
+# the line is what a client sent, perhaps a part of a log.
+REQUEST = r'(?:Receive(?: OpenAI)?|Finish): obj=|"event": ?"request\.[a-z.]+"'
+_REQUEST = re.compile(REQUEST.encode())
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 
