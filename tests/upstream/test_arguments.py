@@ -11,25 +11,11 @@ from sgdoctor.collect.launch_asked import interpret
 from sgdoctor.facts import Facts, Known, Unknown
 from sgdoctor.upstream import catalogue, piecewise
 from sgdoctor.upstream.arguments import REWRITES, effective, exposure, listens_beyond
+from tests.upstream.asked import facts_of
 
 H200 = {"gpu.vendor": "nvidia", "gpu.compute_capability": "9.0", "gpu.name": "NVIDIA H200"}
 LLAMA = {"model.architecture": "LlamaForCausalLM", "model.is_hybrid": False}
 QWEN = {"model.architecture": "Qwen3MoeForCausalLM", "model.is_hybrid": False}
-
-
-def facts_of(flags: str, version: str | None = "0.5.12", **more: Any) -> Facts:
-    facts = Facts()
-    if version is not None:
-        facts.set("sglang.version", version, source="assume", place="--assume")
-    for name, value in more.items():
-        facts.set(name, value, source="assume", place="--assume")
-    (command,) = launch.parse_script(
-        f"python3 -m sglang.launch_server --model-path /m/q {flags}", "launch.sh"
-    )
-    launch.collect(facts, command)
-    interpret(facts, command)
-    effective(facts)
-    return facts
 
 
 def arg(dest: str, flags: str, version: str | None = "0.5.12", **more: Any) -> Any:

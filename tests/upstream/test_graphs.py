@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sgdoctor.collect import launch
-from sgdoctor.collect.launch_asked import interpret
 from sgdoctor.facts import Facts
-from sgdoctor.upstream import arguments, graphs
+from sgdoctor.upstream import graphs
+from tests.upstream.asked import facts_of
 
 OFF = """--cuda-graph-config '{"decode": {"backend": "disabled"}}'"""
 FULL = """--cuda-graph-config '{"decode": {"backend": "full"}}'"""
@@ -15,13 +14,7 @@ PREFILL_OFF = """--cuda-graph-config '{"prefill": {"backend": "disabled"}}'"""
 
 
 def derived(flags: str, version: str) -> Facts:
-    facts = Facts()
-    facts.set("sglang.version", version, source="assume", place="--assume")
-    facts.set("gpu.vendor", "nvidia", source="assume", place="--assume")
-    (command,) = launch.parse_script(f"python3 -m sglang.launch_server --model-path /m {flags}", "launch.sh")
-    launch.collect(facts, command)
-    interpret(facts, command)
-    arguments.effective(facts)
+    facts = facts_of(flags, version, **{"gpu.vendor": "nvidia"})
     graphs.derive(facts)
     return facts
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from sgdoctor.collect import launch
-from sgdoctor.collect.launch_asked import interpret
 from sgdoctor.facts import Facts, Known, Unknown
-from sgdoctor.upstream import arguments, heads
+from sgdoctor.upstream import heads
+from tests.upstream.asked import facts_of
 from tools.oracles import RELEASES
 
 LATENT = ("deepseek_v2.py", "DeepseekV2AttentionMLA")
@@ -85,16 +84,7 @@ DEEPSEEK = {**QWEN, "model.architecture": "DeepseekV3ForCausalLM", "model.attent
 
 
 def derived(flags: str, version: str | None = "0.5.12", **model: Any) -> Facts:
-    facts = Facts()
-    given = {**model, "gpu.vendor": "nvidia"}
-    if version is not None:
-        given["sglang.version"] = version
-    for name, value in given.items():
-        facts.set(name, value, source="assume", place="--assume")
-    (command,) = launch.parse_script(f"python3 -m sglang.launch_server --model-path /m {flags}", "launch.sh")
-    launch.collect(facts, command)
-    interpret(facts, command)
-    arguments.effective(facts)
+    facts = facts_of(flags, version, **{**model, "gpu.vendor": "nvidia"})
     heads.derive(facts)
     return facts
 
